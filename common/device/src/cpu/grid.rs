@@ -1,5 +1,6 @@
 //! Row-major matrices to write, cut by rows and by columns.
 
+use super::prefetch::prefetch_rows;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::slice::from_raw_parts_mut;
@@ -42,6 +43,12 @@ impl<'a, T> Grid<'a, T> {
     #[inline(always)]
     pub(super) fn place_of(&mut self, row: usize) -> (*const u8, usize) {
         (self.first.wrapping_add(row * self.stride).cast(), self.stride * size_of::<T>())
+    }
+
+    /// Prefetches some rows, which need not be there.
+    pub(super) fn prefetch_rows(&mut self, rows: Range<usize>) {
+        let (first, stride) = self.place_of(0);
+        prefetch_rows(first, stride, rows, self.columns * size_of::<T>());
     }
 
     /// Borrows the whole matrix.

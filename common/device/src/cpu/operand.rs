@@ -68,12 +68,11 @@ impl<'a> Floats<'a> {
         }
     }
 
-    /// Prefetches elements `range`, but for those past the end.
+    /// Prefetches elements `range`, which need not be there.
     #[inline(always)]
     pub(super) fn prefetch(&self, range: Range<usize>) {
-        let bytes = self.bytes();
-        let end = (range.end * self.size()).min(bytes.len());
-        prefetch(bytes.get(range.start * self.size()..end).unwrap_or_default());
+        let first = self.bytes().as_ptr().wrapping_add(range.start * self.size());
+        prefetch(first, range.len() * self.size());
     }
 
     /// Returns the elements from `start` on; none if there are no more.

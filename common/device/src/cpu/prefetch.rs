@@ -1,13 +1,24 @@
 //! Prefetching memory before it is used.
 
+use std::ops::Range;
+
 /// Bytes of a line of a cache.
 pub(super) const LINE: usize = 64;
 
-/// Prefetches `bytes` to the middle cache: a line every 64 bytes from the first.
+/// Prefetches `len` bytes from `first` on, any address, to the middle cache: a line every 64 bytes.
 #[inline(always)]
-pub(super) fn prefetch(bytes: &[u8]) {
-    for line in bytes.chunks(LINE) {
-        prefetch_line(line.as_ptr());
+pub(super) fn prefetch(first: *const u8, len: usize) {
+    for at in (0..len).step_by(LINE) {
+        prefetch_line(first.wrapping_add(at));
+    }
+}
+
+/// Prefetches like [`prefetch`] the `len` bytes of each of `rows`, which are `stride` bytes apart.
+pub(super) fn prefetch_rows(first: *const u8, stride: usize, rows: Range<usize>, len: usize) {
+    for at in (0..len).step_by(LINE) {
+        for row in rows.clone() {
+            prefetch_line(first.wrapping_add(row * stride + at));
+        }
     }
 }
 

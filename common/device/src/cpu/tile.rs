@@ -2,7 +2,7 @@
 
 use super::grid::Grid;
 use super::operand::{Floats, FloatsMut, both, each_width};
-use super::prefetch::prefetch;
+use super::prefetch::prefetch_rows;
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::operations::Addend;
 use crate::vectorized;
@@ -57,17 +57,12 @@ impl<'a> Tile<'a> {
         matches!(self.source, Floats::Bf16(_))
     }
 
-    /// Prefetches some stored rows. They may lie on different pages, where a core's own prefetching
-    /// stops.
-    ///
-    /// # Panics
-    /// If they are not all there.
+    /// Prefetches some stored rows, which need not be there. They may lie on different pages, where a
+    /// core's own prefetching stops.
     pub(super) fn prefetch_rows(&self, rows: Range<usize>) {
         let (source, stride) = self.stored();
-        let (bytes, size) = (source.bytes(), source.size());
-        for row in rows {
-            prefetch(&bytes[row * stride * size..][..self.columns * size]);
-        }
+        let size = source.size();
+        prefetch_rows(source.bytes().as_ptr(), stride * size, rows, self.columns * size);
     }
 
     /// Returns the elements from the first stored one on, and the distance of its stored rows.
@@ -95,12 +90,9 @@ impl<'a> TileMut<'a> {
         each_width!(self, TileMut(x) => x.shape())
     }
 
-    /// Prefetches some rows, which are to be written.
+    /// Prefetches some rows, which are to be written and need not be there.
     pub(super) fn prefetch_rows(&mut self, rows: Range<usize>) {
-        let columns = self.shape().1;
-        each_width!(self.at(rows, 0..columns), TileMut(x) => {
-            x.into_rows().for_each(|row| prefetch(bytemuck::cast_slice(row)));
-        });
+        each_width!(self, TileMut(x) => x.prefetch_rows(rows));
     }
 
     /// Returns the address of `row` and the bytes from a row to the next, for prefetching.
