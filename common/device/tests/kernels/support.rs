@@ -42,8 +42,16 @@ impl Setting {
     }
 }
 
+/// A device whose kernels find NaN in their scratch memory, which has unspecified contents.
 pub(crate) fn device(threads: usize) -> Device {
-    Device::cpu(Ledger::new(Emitter::silent(0), None), threads)
+    let device = Device::cpu(Ledger::new(Emitter::silent(0), None), threads);
+    for bytes in (8..=20).map(|power| 1 << power) {
+        let block = vec![f32::NAN; bytes / size_of::<f32>()];
+        // Kernels take freed blocks, of as many bytes as a power of two.
+        let blocks: Vec<_> = (0..threads).map(|_| device.upload(Class::Workspace, &block).unwrap()).collect();
+        drop(blocks);
+    }
+    device
 }
 
 /// A buffer with its contents in f64.

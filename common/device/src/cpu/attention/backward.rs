@@ -1,6 +1,6 @@
 //! Attention backward, which recomputes the probabilities.
 
-use super::{Heads, Pair, QUERIES, Sizes, hide, pairs, per_head, prefetch_head};
+use super::{Heads, Pair, Sizes, hide, pairs, per_head, prefetch_head};
 use crate::Result;
 use crate::cpu::Cpu;
 use crate::cpu::grid::Grid;
@@ -119,7 +119,7 @@ fn backward(
 impl Sizes {
     /// Returns the number of f32 that one head needs.
     fn room(self) -> usize {
-        2 * (self.by_element() + self.scores() + self.wide_rows()) + self.sums()
+        2 * (self.by_element() + self.scores()) + 3 * self.wide_rows() + self.sums()
     }
 }
 
@@ -193,49 +193,32 @@ impl BackwardBlock<'_> {
         let Head { sizes, number, inputs, keys, .. } = *self.head;
         let Sizes { tokens, head_dim, .. } = sizes;
         let columns = self.head.columns();
-        let (wide_queries, wide_dout) = room.split_at_mut(sizes.wide_rows());
+        let (wide_queries, room) = room.split_at_mut(sizes.wide_rows());
+        let (wide_dout, wide_out) = room.split_at_mut(sizes.wide_rows());
         let queries = widened_rows(wide_queries, inputs.heads.queries.at(self.rows.clone(), columns.clone()));
         let dout = widened_rows(wide_dout, inputs.dout.at(self.rows.clone(), columns.clone()));
+        let out = widened_rows(wide_out, inputs.out.at(self.rows.clone(), columns));
+        let log_sum = &inputs.log_sum[number * tokens..][self.rows.clone()];
         let stride = sizes.stride();
         for tile in sizes.tiles(self.rows.len()) {
             let (seen, first) = (self.rows.start + tile.end, tile.start * stride);
-            let sums = Grid::new(&mut scores[first..], tile.len(), stride, stride);
-            let rows = queries.starting_at(tile.start);
-            keys.keys.add_products(sums, Start::Zero, rows, seen, 0..head_dim);
-            let sums = Grid::new(&mut dscores[first..], tile.len(), stride, stride);
-            let rows = dout.starting_at(tile.start);
-            keys.values.add_products(sums, Start::Zero, rows, seen, 0..head_dim);
+            let (scores, dscores) = (&mut scores[first..], &mut dscores[first..]);
+            let queries = queries.starting_at(tile.start);
+            let products = Grid::new(scores, tile.len(), stride, stride);
+            keys.keys.add_products(products, Start::Zero, queries, seen, 0..head_dim);
+            let dout = dout.starting_at(tile.start);
+            let products = Grid::new(dscores, tile.len(), stride, stride);
+            keys.values.add_products(products, Start::Zero, dout, seen, 0..head_dim);
+            let rows = [dout, out.starting_at(tile.start)];
+            vectorized!(softmax_backward(
+                sizes,
+                scores,
+                dscores,
+                rows,
+                &log_sum[tile],
+                (seen, self.rows.end)
+            ));
         }
-        let means = self.means();
-        let log_sum = &inputs.log_sum[number * tokens..][self.rows.clone()];
-        vectorized!(softmax_backward(
-            scores,
-            dscores,
-            stride,
-            log_sum,
-            &means,
-            self.rows.clone(),
-            sizes.scale
-        ));
-    }
-
-    /// Returns rowsum(dO ∘ O).
-    fn means(&self) -> [f32; QUERIES] {
-        let Head { sizes: Sizes { head_dim, .. }, inputs, .. } = *self.head;
-        let columns = self.head.columns();
-        let (dout, dout_stride) = inputs.dout.at(self.rows.clone(), columns.clone()).stored();
-        let (out, out_stride) = inputs.out.at(self.rows.clone(), columns).stored();
-        let mut means = [0.0; QUERIES];
-        let [mut wide_dout, mut wide_out] = [[0.0; CHUNK]; 2];
-        vectorized!(for (row, mean) in means.iter_mut().enumerate().take(self.rows.len()) {
-            for start in (0..head_dim).step_by(CHUNK) {
-                let len = CHUNK.min(head_dim - start);
-                let at = |stride: usize| row * stride + start..row * stride + start + len;
-                *mean +=
-                    dot(dout.read(at(dout_stride), &mut wide_dout), out.read(at(out_stride), &mut wide_out));
-            }
-        });
-        means
     }
 
     /// Adds scoresᵀ · `columns` `[queries, head_dim]` to `sums` `[keys, head_dim]`, for all keys that the
@@ -271,27 +254,37 @@ impl BackwardBlock<'_> {
     }
 }
 
-/// Elements of a head that are read at a time.
-const CHUNK: usize = 128;
+/// Returns Σ a·b: a sum for every 128 elements.
+#[inline(always)]
+fn row_dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut sum = 0.0;
+    for (a, b) in a.chunks(128).zip(b.chunks(128)) {
+        sum += dot(a, b);
+    }
+    sum
+}
 
-/// `scores` become probabilities and `dscores`, the gradient of the probabilities, becomes that of
-/// the raw scores. Both are 0 behind a query, up to the last key that the block sees.
+/// Some queries' `scores` become probabilities and `dscores`, the gradient of the probabilities,
+/// becomes that of the raw scores. The last query sees `seen` keys. Both are 0 behind a query, up to key
+/// number `end` and the end of its vector.
 #[inline(always)]
 fn softmax_backward(
+    sizes: Sizes,
     scores: &mut [f32],
     dscores: &mut [f32],
-    stride: usize,
+    [dout, out]: [Rows<'_>; 2],
     log_sum: &[f32],
-    means: &[f32],
-    rows: Range<usize>,
-    scale: f32,
+    (seen, end): (usize, usize),
 ) {
+    let Sizes { head_dim, scale, .. } = sizes;
+    let (stride, whole) = (sizes.stride(), end.next_multiple_of(LANES));
     let both = scores.chunks_exact_mut(stride).zip(dscores.chunks_exact_mut(stride));
-    let whole = rows.end.next_multiple_of(LANES);
-    for ((i, (scores, dscores)), mean) in both.enumerate().take(rows.len()).zip(means) {
-        let seen = hide(&mut scores[..whole], rows.start + i + 1, f32::NEG_INFINITY);
-        let dseen = hide(&mut dscores[..whole], rows.start + i + 1, 0.0);
-        exponentiate(seen, scale, log_sum[i]);
+    let first = seen + 1 - log_sum.len();
+    for (row, ((scores, dscores), log_sum)) in both.zip(log_sum).enumerate() {
+        let seen = hide(&mut scores[..whole], first + row, f32::NEG_INFINITY);
+        let dseen = hide(&mut dscores[..whole], first + row, 0.0);
+        exponentiate(seen, scale, *log_sum);
+        let mean = row_dot(dout.row(row, head_dim), out.row(row, head_dim));
         for (dscore, probability) in dseen.iter_mut().zip(seen) {
             *dscore = *probability * (*dscore - mean) * scale;
         }

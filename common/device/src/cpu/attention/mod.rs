@@ -23,7 +23,7 @@ use std::ops::Range;
 
 /// Maximum number of queries of a block. In backward a block adds to the gradients of all keys up
 /// to it, so fewer blocks mean fewer passes over them.
-const QUERIES: usize = 56;
+const QUERIES: usize = 66;
 
 /// Sizes that follow from [`AttentionShape`], and the instructions of the products.
 #[derive(Clone, Copy)]
@@ -178,12 +178,11 @@ fn pairs(shape: AttentionShape, threads: usize) -> impl Iterator<Item = (Pair, O
 
 /// Fills the scores after the first `seen` with `hidden` up to the end of the last vector that
 /// holds a seen one, and with 0 from there. Returns the whole vectors, so that none is computed
-/// element by element.
+/// element by element. `scores` are whole vectors.
 #[inline(always)]
 fn hide(scores: &mut [f32], seen: usize, hidden: f32) -> &mut [f32] {
-    let whole = seen.next_multiple_of(LANES).min(scores.len());
-    let (vectors, rest) = scores.split_at_mut(whole);
+    let (vectors, rest) = scores.split_at_mut(seen.next_multiple_of(LANES));
     vectors[seen..].fill(hidden);
-    rest.fill(0.0);
+    rest.as_chunks_mut::<LANES>().0.fill([0.0; LANES]);
     vectors
 }

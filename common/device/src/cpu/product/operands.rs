@@ -64,19 +64,25 @@ impl<'a> Panels<'a> {
             let sums = sums.at(rows, panels.start * panel..whole.min(panels.end * panel));
             products.add_to(self.instructions, sums);
         };
-        // Several tiles of rows make a run per panel; a single one makes a run over all full panels.
-        let tiles = rows / full;
+        let (panels, whole_panels, tiles) = (columns.div_ceil(panel), columns / panel, rows / full);
         let upper = tiles * full;
-        let beside = if tiles == 1 { columns / panel } else { 0 };
-        if beside > 0 {
-            add(Run::beside(beside, panel, stride), 0..upper, 0..beside);
-        }
-        for number in 0..columns.div_ceil(panel) {
-            if tiles > 0 && number >= beside {
-                add(Run::below(tiles, full, full * a.row), 0..upper, number..number + 1);
+        // Several tiles of rows make a run per panel; a single one makes a run over all full panels.
+        let mut beside = |rows: Range<usize>| {
+            if whole_panels > 0 {
+                add(Run::beside(whole_panels, panel, stride), rows.clone(), 0..whole_panels);
             }
-            if rows > upper {
-                add(Run::ONE, upper..rows, number..number + 1);
+            if whole_panels < panels {
+                add(Run::ONE, rows, whole_panels..panels);
+            }
+        };
+        if rows > upper {
+            beside(upper..rows);
+        }
+        if tiles == 1 {
+            beside(0..upper);
+        } else if tiles > 1 {
+            for number in 0..panels {
+                add(Run::below(tiles, full, full * a.row), 0..upper, number..number + 1);
             }
         }
     }

@@ -124,7 +124,7 @@ impl Offsets {
 }
 
 impl RegisterTile<'_> {
-    /// Computes all tiles. If they have fewer rows than a full tile, there is only one.
+    /// Computes all tiles.
     ///
     /// # Safety
     /// The processor has the instructions, and the operands hold `R` rows of `C` vectors. `a_step` or
@@ -134,9 +134,6 @@ impl RegisterTile<'_> {
         let (mut tile, offsets) = (*self, Offsets::new(self.a_row));
         // SAFETY: as this function's.
         unsafe {
-            if const { R < L::ROWS } {
-                return tile.one::<L, R, C>(&offsets);
-            }
             for _ in 0..self.run.tiles {
                 for row in 0..R {
                     prefetch_near(tile.ahead.sums.wrapping_add(row * tile.ahead.sums_row));

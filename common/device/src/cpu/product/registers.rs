@@ -134,13 +134,21 @@ impl<'a> Rows<'a> {
     pub(in crate::cpu) fn starting_at(self, row: usize) -> Self {
         Rows { bytes: self.bytes.get(row * self.row..).unwrap_or_default(), ..self }
     }
+
+    /// Returns the first `steps` f32 of a row that lies along the depth.
+    ///
+    /// # Panics
+    /// If they are not all there.
+    #[inline(always)]
+    pub(in crate::cpu) fn row(&self, row: usize, steps: usize) -> &'a [f32] {
+        bytemuck::cast_slice(&self.bytes[row * self.row..][..steps * UNIT])
+    }
 }
 
 /// The products of `steps` of the depth, for tiles of sums.
 #[derive(Clone, Copy)]
 pub(in crate::cpu) struct Products<'a> {
     pub(in crate::cpu) start: Start,
-    /// If there are several tiles, each has the most rows.
     pub(super) run: Run,
     pub(in crate::cpu) a: Rows<'a>,
     pub(in crate::cpu) b: Columns<'a>,
@@ -185,7 +193,7 @@ impl Products<'_> {
         let (rows, columns) = (all.0 - after * run.rows, all.1 - after * run.columns);
         let (full, width) = (instructions.rows(), instructions.width());
         let vectors = columns / width;
-        let follow = rows == full && [(rows, 0), (0, columns)].contains(&(run.rows, run.columns));
+        let follow = (run.rows, run.columns) == (rows, 0) || (run.rows, run.columns) == (0, columns);
         let fits = (after == 0 || follow)
             && (1..=full).contains(&rows)
             && (sum_rows == all.0 || sum_rows == rows && start == Start::Zero)
