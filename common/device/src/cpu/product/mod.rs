@@ -48,6 +48,9 @@ use unit::Unit;
 /// cache.
 const ALIASES: usize = 2048;
 
+/// The same for rows that are read across the depth, of which each step needs another line.
+const ALIASES_ACROSS: usize = ALIASES / 2;
+
 /// Maximum number of panels of the right operand for which a transposed left one is read in place:
 /// a copy costs less than reading it more often.
 const READS: usize = 8;
@@ -120,8 +123,11 @@ impl Product<'_> {
             Floats::Bf16(_) => self.unit == Unit::Pair && !across && self.a.shape().1.is_multiple_of(2),
             Floats::F16(_) => false,
         };
-        let few = !across || self.b.shape().0 <= READS * self.instructions.columns();
-        stored && few && !(stride * source.size()).is_multiple_of(ALIASES)
+        let (few, aliases) = match across {
+            true => (self.b.shape().0 <= READS * self.instructions.columns(), ALIASES_ACROSS),
+            false => (true, ALIASES),
+        };
+        stored && few && !(stride * source.size()).is_multiple_of(aliases)
     }
 
     /// Returns the block that is read after the one of `rows` and `steps`: the next rows of these

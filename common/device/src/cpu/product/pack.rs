@@ -141,6 +141,7 @@ fn across_f32<const SLOT: usize>(to: &mut [u32], x: &[f32], stride: usize, group
         let (mut lanes, mut slot) = (row.as_ptr().cast::<u32>(), to[step * SLOT..].as_mut_ptr());
         for _ in 0..groups.count {
             prefetch_near(lanes.wrapping_add(AHEAD * stride).cast());
+            prefetch_near(slot.wrapping_add(AHEAD * SLOT).cast());
             // SAFETY: as just checked, `SLOT` elements of the row start at each group's first lane; the copy
             // has a slot for each group and step, as asserted.
             unsafe { copy_nonoverlapping(lanes, slot, SLOT) };
