@@ -1,6 +1,8 @@
 //! Functions and sums that give the same bits on every CPU and for every cut: plain f32 operations
 //! in a fixed order.
 
+use std::array::from_fn;
+
 /// Partial sums of a reduction over a row.
 pub(super) const LANES: usize = 16;
 
@@ -25,42 +27,42 @@ fn exp<const N: usize>(x: [f32; N]) -> [f32; N] {
     const ROUND: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
-    let shifted: [f32; N] = each(|i| x[i] * std::f32::consts::LOG2_E + ROUND);
-    let n: [f32; N] = each(|i| shifted[i] - ROUND);
-    let r: [f32; N] = each(|i| (x[i] - n[i] * LN_2_HIGH) - n[i] * LN_2_LOW);
+    let shifted: [f32; N] = from_fn(|i| x[i] * std::f32::consts::LOG2_E + ROUND);
+    let n: [f32; N] = from_fn(|i| shifted[i] - ROUND);
+    let r: [f32; N] = from_fn(|i| (x[i] - n[i] * LN_2_HIGH) - n[i] * LN_2_LOW);
     let mut p = [1.0 / 5040.0; N];
     for coefficient in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5] {
-        p = each(|i| p[i] * r[i] + coefficient);
+        p = from_fn(|i| p[i] * r[i] + coefficient);
     }
-    let e_r: [f32; N] = each(|i| 1.0 + (r[i] + r[i] * r[i] * p[i]));
+    let e_r: [f32; N] = from_fn(|i| 1.0 + (r[i] + r[i] * r[i] * p[i]));
     // 2^(n−1) from its bits: n may be 128.
-    let half_power: [f32; N] = each(|i| f32::from_bits((shifted[i].to_bits() << 23).wrapping_add(126 << 23)));
-    let y: [f32; N] = each(|i| (e_r[i] + e_r[i]) * half_power[i]);
-    let y: [f32; N] = each(|i| if x[i] < -86.9 { 0.0 } else { y[i] });
-    each(|i| if x[i] > 88.722_84 { f32::INFINITY } else { y[i] })
+    let half_power: [f32; N] =
+        from_fn(|i| f32::from_bits((shifted[i].to_bits() << 23).wrapping_add(126 << 23)));
+    let y: [f32; N] = from_fn(|i| (e_r[i] + e_r[i]) * half_power[i]);
+    let y: [f32; N] = from_fn(|i| if x[i] < -86.9 { 0.0 } else { y[i] });
+    from_fn(|i| if x[i] > 88.722_84 { f32::INFINITY } else { y[i] })
 }
 
-/// `out` = 1 / (1 + e^−x), for slices of the same length.
+/// Writes 1 / (1 + e^−x) for each x.
+///
+/// # Panics
+/// If the slices have different lengths.
 #[inline(always)]
 pub(super) fn sigmoid(out: &mut [f32], x: &[f32]) {
-    let ((outs, out), (xs, x)) = (out.as_chunks_mut::<TOGETHER>(), x.as_chunks());
-    for (out, x) in outs.iter_mut().zip(xs) {
+    assert_eq!(out.len(), x.len(), "elements to write and to read");
+    let ((chunks, rest), (x_chunks, x_rest)) = (out.as_chunks_mut::<TOGETHER>(), x.as_chunks());
+    for (out, x) in chunks.iter_mut().zip(x_chunks) {
         *out = sigmoid_chunk(*x);
     }
-    for (out, x) in out.iter_mut().zip(x) {
+    for (out, x) in rest.iter_mut().zip(x_rest) {
         [*out] = sigmoid_chunk([*x]);
     }
 }
 
 #[inline(always)]
 fn sigmoid_chunk<const N: usize>(x: [f32; N]) -> [f32; N] {
-    let powers = exp::<N>(each(|i| -x[i]));
-    each(|i| 1.0 / (1.0 + powers[i]))
-}
-
-#[inline(always)]
-fn each<const N: usize>(f: impl FnMut(usize) -> f32) -> [f32; N] {
-    std::array::from_fn(f)
+    let powers = exp::<N>(from_fn(|i| -x[i]));
+    from_fn(|i| 1.0 / (1.0 + powers[i]))
 }
 
 #[inline(always)]
@@ -132,7 +134,8 @@ pub(super) fn exponentiate(x: &mut [f32], scale: f32, shift: f32) -> f32 {
 
 #[inline(always)]
 fn exponentiate_chunk<const N: usize>(x: &mut [f32; N], scale: f32, shift: f32, sums: &mut [f32; LANES]) {
-    *x = exp(each(|i| x[i] * scale - shift));
+    const { assert!(N.is_multiple_of(LANES)) };
+    *x = exp(from_fn(|i| x[i] * scale - shift));
     for x in x.chunks_exact(LANES) {
         for (sum, x) in sums.iter_mut().zip(x) {
             *sum += x;

@@ -45,7 +45,7 @@ pub(super) fn swiglu(cpu: &Cpu, arguments: Swiglu<View<'_>, ViewMut<'_>>) -> Res
     })
 }
 
-/// Computes at most [`CHUNK`] elements.
+/// Writes silu(gate) · up, of at most [`CHUNK`] elements.
 #[inline(always)]
 fn gate_row(out: &mut [f32], gate: &[f32], up: &[f32]) {
     let mut s = [0.0; CHUNK];
@@ -84,7 +84,8 @@ pub(super) fn swiglu_backward(cpu: &Cpu, arguments: SwigluBackward<View<'_>, Vie
     })
 }
 
-/// Computes at most [`CHUNK`] elements. With s = sigmoid(gate): d silu/d gate = s·(1 + gate·(1 − s)).
+/// Writes the gradients of at most [`CHUNK`] elements. With s = sigmoid(gate):
+/// d silu/d gate = s·(1 + gate·(1 − s)).
 #[inline(always)]
 fn gate_row_backward(dgate: &mut [f32], dup: &mut [f32], dout: &[f32], gate: &[f32], up: &[f32]) {
     let mut s = [0.0; CHUNK];

@@ -129,6 +129,29 @@ fn gradient_is_the_slope() {
 }
 
 #[test]
+fn backward_reads_outputs_of_sixteen_bits_as_the_same_numbers() {
+    for (tokens, head_dim) in [(70, 16), (9, 136)] {
+        let shape = AttentionShape { batch: 1, tokens, heads: 2, kv_heads: 1, head_dim };
+        let mut bench = Bench::seeded(9);
+        let [qkv, dout] = [shape.packed_width(), shape.width()]
+            .map(|width| bench.tensor(DType::Bf16, shape.rows() * width, 1.0).buffer);
+        let out = bench.tensor(DType::Bf16, shape.rows() * shape.width(), 1.0);
+        let wide = bench.store(DType::F32, &out.values);
+        let log_sum = bench.tensor(DType::F32, shape.rows() * shape.heads, 1.0).buffer;
+        let [narrow, wide] = [out.buffer, wide.buffer].map(|out| {
+            let mut dqkv = bench.tensor(DType::F32, qkv.len(), 1.0).buffer;
+            let (dqkv_mut, dout, qkv) = (dqkv.view_mut(), dout.view(), qkv.view());
+            let (out, log_sum) = (out.view(), log_sum.view());
+            let arguments = AttentionBackward { dqkv: dqkv_mut, dout, qkv, out, log_sum, shape };
+            bench.device.kernels().attention_backward(arguments).unwrap();
+            dqkv.as_slice::<f32>().to_vec()
+        });
+        assert!(narrow.iter().all(|x| x.is_finite()));
+        assert_eq!(narrow, wide);
+    }
+}
+
+#[test]
 fn threads_do_not_change_the_bits() {
     let shape = AttentionShape { batch: 3, tokens: 150, heads: 4, kv_heads: 2, head_dim: 16 };
     let run = |threads| {

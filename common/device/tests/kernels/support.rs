@@ -42,14 +42,14 @@ impl Setting {
     }
 }
 
-/// A device whose kernels find NaN in their scratch memory, which has unspecified contents.
+/// A device that keeps freed blocks full of NaN, so that most scratch memory of up to a MiB starts as
+/// NaN: its contents are unspecified. A kernel's scratch is a freed block whose size is a power of two.
 pub(crate) fn device(threads: usize) -> Device {
     let device = Device::cpu(Ledger::new(Emitter::silent(0), None), threads);
     for bytes in (8..=20).map(|power| 1 << power) {
         let block = vec![f32::NAN; bytes / size_of::<f32>()];
-        // Kernels take freed blocks, of as many bytes as a power of two.
-        let blocks: Vec<_> = (0..threads).map(|_| device.upload(Class::Workspace, &block).unwrap()).collect();
-        drop(blocks);
+        let _freed: Vec<_> =
+            (0..threads + 1).map(|_| device.upload(Class::Workspace, &block).unwrap()).collect();
     }
     device
 }

@@ -119,7 +119,7 @@ fn backward(
 impl Sizes {
     /// Returns the number of f32 that one head needs.
     fn room(self) -> usize {
-        2 * (self.by_element() + self.scores()) + 3 * self.wide_rows() + self.sums()
+        2 * (self.by_element() + self.scores()) + (3 * self.wide_rows()).max(self.sums())
     }
 }
 
@@ -209,15 +209,10 @@ impl BackwardBlock<'_> {
             let dout = dout.starting_at(tile.start);
             let products = Grid::new(dscores, tile.len(), stride, stride);
             keys.values.add_products(products, Start::Zero, dout, seen, 0..head_dim);
-            let rows = [dout, out.starting_at(tile.start)];
-            vectorized!(softmax_backward(
-                sizes,
-                scores,
-                dscores,
-                rows,
-                &log_sum[tile],
-                (seen, self.rows.end)
-            ));
+            let outs = [dout, out.starting_at(tile.start)];
+            let queries = self.rows.start + tile.start..seen;
+            let (log_sum, end) = (&log_sum[tile], self.rows.end);
+            vectorized!(softmax_backward(sizes, scores, dscores, outs, log_sum, queries, end));
         }
     }
 
@@ -254,19 +249,9 @@ impl BackwardBlock<'_> {
     }
 }
 
-/// Returns Σ a·b: a sum for every 128 elements.
-#[inline(always)]
-fn row_dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut sum = 0.0;
-    for (a, b) in a.chunks(128).zip(b.chunks(128)) {
-        sum += dot(a, b);
-    }
-    sum
-}
-
-/// Some queries' `scores` become probabilities and `dscores`, the gradient of the probabilities,
-/// becomes that of the raw scores. The last query sees `seen` keys. Both are 0 behind a query, up to key
-/// number `end` and the end of its vector.
+/// Turns the scores of some queries into probabilities, and `dscores`, the gradient of the
+/// probabilities, into that of the raw scores. `dout` and `out` are `[queries, head_dim]`, `log_sum`
+/// is `[queries]`. Behind a query both become 0, up to key `end` and the end of its vector.
 #[inline(always)]
 fn softmax_backward(
     sizes: Sizes,
@@ -274,19 +259,20 @@ fn softmax_backward(
     dscores: &mut [f32],
     [dout, out]: [Rows<'_>; 2],
     log_sum: &[f32],
-    (seen, end): (usize, usize),
+    queries: Range<usize>,
+    end: usize,
 ) {
     let Sizes { head_dim, scale, .. } = sizes;
     let (stride, whole) = (sizes.stride(), end.next_multiple_of(LANES));
     let both = scores.chunks_exact_mut(stride).zip(dscores.chunks_exact_mut(stride));
-    let first = seen + 1 - log_sum.len();
-    for (row, ((scores, dscores), log_sum)) in both.zip(log_sum).enumerate() {
-        let seen = hide(&mut scores[..whole], first + row, f32::NEG_INFINITY);
-        let dseen = hide(&mut dscores[..whole], first + row, 0.0);
-        exponentiate(seen, scale, *log_sum);
-        let mean = row_dot(dout.row(row, head_dim), out.row(row, head_dim));
-        for (dscore, probability) in dseen.iter_mut().zip(seen) {
-            *dscore = *probability * (*dscore - mean) * scale;
+    for (row, ((query, log_sum), (scores, dscores))) in queries.zip(log_sum).zip(both).enumerate() {
+        let probabilities = hide(&mut scores[..whole], query + 1, f32::NEG_INFINITY);
+        let gradients = hide(&mut dscores[..whole], query + 1, 0.0);
+        exponentiate(probabilities, scale, *log_sum);
+        // The mean of the gradients by probability.
+        let mean = dot(dout.row(row, head_dim), out.row(row, head_dim));
+        for (gradient, probability) in gradients.iter_mut().zip(probabilities) {
+            *gradient = *probability * (*gradient - mean) * scale;
         }
     }
 }

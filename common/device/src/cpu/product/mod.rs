@@ -48,7 +48,8 @@ use unit::Unit;
 /// cache.
 const ALIASES: usize = 2048;
 
-/// The same for rows that are read across the depth, of which each step needs another line.
+/// The same for a left operand that is stored across the depth: every step reads another row, so rows
+/// at half that distance already evict each other.
 const ALIASES_ACROSS: usize = ALIASES / 2;
 
 /// Maximum number of panels of the right operand for which a transposed left one is read in place:

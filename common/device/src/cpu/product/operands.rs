@@ -56,33 +56,29 @@ impl<'a> Panels<'a> {
     ) {
         let (rows, full) = (sums.shape().0, self.instructions.rows());
         let Groups { slot: panel, stride, .. } = self.groups;
-        let whole = columns.next_multiple_of(self.instructions.width());
+        let padded = columns.next_multiple_of(self.instructions.width());
         let mut add = |run: Run, rows: Range<usize>, panels: Range<usize>| {
             let data = &self.data[panels.start * stride + steps.start * panel..];
             let (a, b) = (a.starting_at(rows.start), Columns { data, step: panel });
             let products = Products { start, run, a, b, steps: steps.len(), ahead: None };
-            let sums = sums.at(rows, panels.start * panel..whole.min(panels.end * panel));
+            let sums = sums.at(rows, panels.start * panel..padded.min(panels.end * panel));
             products.add_to(self.instructions, sums);
         };
-        let (panels, whole_panels, tiles) = (columns.div_ceil(panel), columns / panel, rows / full);
+        // Several full tiles of rows make a run per panel. A single one, and the rows that are left, make
+        // a run over all full panels and one for the last columns.
+        let (tiles, count, full_panels) = (rows / full, columns.div_ceil(panel), columns / panel);
         let upper = tiles * full;
-        // Several tiles of rows make a run per panel; a single one makes a run over all full panels.
-        let mut beside = |rows: Range<usize>| {
-            if whole_panels > 0 {
-                add(Run::beside(whole_panels, panel, stride), rows.clone(), 0..whole_panels);
-            }
-            if whole_panels < panels {
-                add(Run::ONE, rows, whole_panels..panels);
-            }
-        };
-        if rows > upper {
-            beside(upper..rows);
-        }
-        if tiles == 1 {
-            beside(0..upper);
-        } else if tiles > 1 {
-            for number in 0..panels {
+        if tiles > 1 {
+            for number in 0..count {
                 add(Run::below(tiles, full, full * a.row), 0..upper, number..number + 1);
+            }
+        }
+        for rows in [if tiles == 1 { 0..upper } else { 0..0 }, upper..rows] {
+            if !rows.is_empty() && full_panels > 0 {
+                add(Run::beside(full_panels, panel, stride), rows.clone(), 0..full_panels);
+            }
+            if !rows.is_empty() && full_panels < count {
+                add(Run::ONE, rows, full_panels..count);
             }
         }
     }

@@ -23,7 +23,8 @@ pub(in crate::cpu) enum Start {
     Sums,
 }
 
-/// The memory that a full tile's loop prefetches. Any address is valid.
+/// What is prefetched while a tile is computed: by every tile the sums, by a full one also the rows.
+/// Any address is valid.
 #[derive(Clone, Copy)]
 pub(super) struct Ahead {
     pub(super) rows: Source,
@@ -127,8 +128,8 @@ impl RegisterTile<'_> {
     /// Computes all tiles.
     ///
     /// # Safety
-    /// The processor has the instructions, and the operands hold `R` rows of `C` vectors. `a_step` or
-    /// `a_row` is [`UNIT`].
+    /// The processor has the instructions, and the operands hold all tiles, each of `R` rows of `C`
+    /// vectors. `a_step` or `a_row` is [`UNIT`].
     #[inline(always)]
     pub(super) unsafe fn run<L: Lanes, const R: usize, const C: usize>(&self) {
         let (mut tile, offsets) = (*self, Offsets::new(self.a_row));

@@ -135,7 +135,7 @@ impl<'a> Rows<'a> {
         Rows { bytes: self.bytes.get(row * self.row..).unwrap_or_default(), ..self }
     }
 
-    /// Returns the first `steps` f32 of a row that lies along the depth.
+    /// Returns the first `steps` of a row of f32, which lies along the depth.
     ///
     /// # Panics
     /// If they are not all there.

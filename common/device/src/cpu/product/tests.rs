@@ -86,7 +86,7 @@ fn bits(x: &[f32]) -> Vec<u32> {
 }
 
 /// Around tiles, panels, parts of the depth and chunks that are turned.
-const SIZES: [(usize, usize, usize); 11] = [
+const SIZES: [(usize, usize, usize); 12] = [
     (1, 1, 1),
     (3, 5, 2),
     (14, 32, 64),
@@ -96,8 +96,9 @@ const SIZES: [(usize, usize, usize); 11] = [
     (43, 17, 1025),
     (31, 64, 801),
     (100, 40, 130),
-    // Rows across the depth that compete for cache lines, and rows that do not.
+    // Rows that compete for cache lines, across the depth only, and rows that do not.
     (512, 33, 5),
+    (256, 33, 5),
     (520, 33, 5),
 ];
 
@@ -113,6 +114,32 @@ fn all_instructions_give_the_bits_of_the_chain() {
             for (way, out) in all_ways(instructions, Unit::Single, a, b).iter().enumerate() {
                 assert!(bits(out) == want, "{instructions:?}, {rows}×{depth}×{columns}, way {way}");
             }
+        }
+    }
+}
+
+/// Full tiles, fewer rows, and both, over several panels.
+#[test]
+fn runs_of_tiles_give_the_bits_of_the_chain() {
+    let depth = 9;
+    for instructions in Instructions::all() {
+        let (full, width, panel) = (instructions.rows(), instructions.width(), instructions.columns());
+        for (rows, columns) in
+            (1..=2 * full + 1).flat_map(|rows| [1, panel, 3 * panel + 1].map(|n| (rows, n)))
+        {
+            let (a, b) = (numbers(rows * depth, 1), numbers(columns * depth, 2));
+            let mut copy = vec![f32::NAN; Panels::len(instructions, columns, depth)];
+            let b_tile = Tile::new(Floats::F32(&b), columns, depth, depth);
+            let panels = Panels::widened(instructions, &mut copy, b_tile);
+            let padded = columns.next_multiple_of(width);
+            let mut sums = vec![f32::NAN; rows * padded];
+            let grid = Grid::new(&mut sums, rows, padded, padded);
+            let step = size_of::<f32>();
+            let a_rows = Rows { bytes: bytemuck::cast_slice(&a), row: depth * step, step };
+            panels.add_products(grid, Start::Zero, a_rows, columns, 0..depth);
+            let sums: Vec<f32> = sums.chunks(padded).flat_map(|row| &row[..columns]).copied().collect();
+            let same = bits(&sums) == bits(&f32_model(&a, &b, depth));
+            assert!(same, "{instructions:?}, {rows}×{depth}×{columns}");
         }
     }
 }
