@@ -117,7 +117,7 @@ fn backward(
 }
 
 impl Sizes {
-    /// Returns the number of f32 that one head needs.
+    /// Returns the number of f32 that one head needs. Its sums take the place of widened rows.
     fn room(self) -> usize {
         2 * (self.by_element() + self.scores()) + (3 * self.wide_rows()).max(self.sums())
     }
@@ -203,16 +203,14 @@ impl BackwardBlock<'_> {
         for tile in sizes.tiles(self.rows.len()) {
             let (seen, first) = (self.rows.start + tile.end, tile.start * stride);
             let (scores, dscores) = (&mut scores[first..], &mut dscores[first..]);
-            let queries = queries.starting_at(tile.start);
+            let [rows, dout, out] = [queries, dout, out].map(|rows| rows.starting_at(tile.start));
             let products = Grid::new(scores, tile.len(), stride, stride);
-            keys.keys.add_products(products, Start::Zero, queries, seen, 0..head_dim);
-            let dout = dout.starting_at(tile.start);
+            keys.keys.add_products(products, Start::Zero, rows, seen, 0..head_dim);
             let products = Grid::new(dscores, tile.len(), stride, stride);
             keys.values.add_products(products, Start::Zero, dout, seen, 0..head_dim);
-            let outs = [dout, out.starting_at(tile.start)];
-            let queries = self.rows.start + tile.start..seen;
+            let range = self.rows.start + tile.start..seen;
             let (log_sum, end) = (&log_sum[tile], self.rows.end);
-            vectorized!(softmax_backward(sizes, scores, dscores, outs, log_sum, queries, end));
+            vectorized!(softmax_backward(sizes, scores, dscores, [dout, out], log_sum, range, end));
         }
     }
 
@@ -269,7 +267,7 @@ fn softmax_backward(
         let probabilities = hide(&mut scores[..whole], query + 1, f32::NEG_INFINITY);
         let gradients = hide(&mut dscores[..whole], query + 1, 0.0);
         exponentiate(probabilities, scale, *log_sum);
-        // The mean of the gradients by probability.
+        // The mean of the gradients, weighted by the probabilities.
         let mean = dot(dout.row(row, head_dim), out.row(row, head_dim));
         for (gradient, probability) in gradients.iter_mut().zip(probabilities) {
             *gradient = *probability * (*gradient - mean) * scale;

@@ -7,6 +7,7 @@ use super::unit::Unit;
 use crate::cpu::grid::Grid;
 use crate::cpu::operand::Floats;
 use crate::cpu::tile::Tile;
+use crate::cpu::workers::blocks;
 use std::ops::Range;
 
 /// A right operand, copied for the innermost loop.
@@ -67,17 +68,17 @@ impl<'a> Panels<'a> {
         // Several full tiles of rows make a run per panel. A single one, and the rows that are left, make
         // a run over all full panels and one for the last columns.
         let (tiles, count, full_panels) = (rows / full, columns.div_ceil(panel), columns / panel);
-        let upper = tiles * full;
+        let left = if tiles > 1 { tiles * full } else { 0 };
         if tiles > 1 {
             for number in 0..count {
-                add(Run::below(tiles, full, full * a.row), 0..upper, number..number + 1);
+                add(Run::below(tiles, full, full * a.row), 0..left, number..number + 1);
             }
         }
-        for rows in [if tiles == 1 { 0..upper } else { 0..0 }, upper..rows] {
-            if !rows.is_empty() && full_panels > 0 {
+        for rows in blocks(left..rows, full) {
+            if full_panels > 0 {
                 add(Run::beside(full_panels, panel, stride), rows.clone(), 0..full_panels);
             }
-            if !rows.is_empty() && full_panels < count {
+            if full_panels < count {
                 add(Run::ONE, rows, full_panels..count);
             }
         }
