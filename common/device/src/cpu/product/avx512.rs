@@ -146,6 +146,7 @@ macro_rules! full_tiles {
                 // SAFETY: as this function's; lines are no more than all steps, and a prefetch reads
                 // nothing.
                 unsafe {
+                    self.to.prefetch_base::<Avx512<$pairs>, ROWS, VECTORS>(self.start);
                     let mut sums = self.start_sums::<Avx512<$pairs>, ROWS, VECTORS>();
                     let (mut rest, mut stride) = (self.steps / LINE, sums_row);
                     while rest > 0 {

@@ -23,8 +23,8 @@ pub(in crate::cpu) enum Start {
     Sums,
 }
 
-/// What is prefetched while a tile is computed: by every tile the sums, by a full one also the rows.
-/// Any address is valid.
+/// What is prefetched for the next tile: by every tile the sums, by a full one also the rows. Any address
+/// is valid.
 #[derive(Clone, Copy)]
 pub(super) struct Ahead {
     pub(super) rows: Source,
@@ -153,6 +153,7 @@ impl RegisterTile<'_> {
     unsafe fn one<L: Lanes, const R: usize, const C: usize>(&self, offsets: &Offsets) {
         // SAFETY: as this function's.
         unsafe {
+            self.to.prefetch_base::<L, R, C>(self.start);
             let mut sums = self.start_sums::<L, R, C>();
             self.add::<L, R, C>(&mut sums, offsets);
             self.to.store::<L, R, C>(&sums);

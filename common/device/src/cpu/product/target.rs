@@ -1,8 +1,10 @@
 //! The memory to which a tile's sums are stored from registers.
 
 use super::lanes::Lanes;
+use super::register_tile::Start;
 use crate::cpu::grid::Grid;
 use crate::cpu::operand::Floats;
+use crate::cpu::prefetch::{LINE, prefetch_near};
 use crate::cpu::tile::{Tile, TileMut};
 use crate::operations::Addend;
 use half::bf16;
@@ -89,6 +91,21 @@ impl<'a> Target<'a> {
     #[inline(always)]
     pub(super) fn place_of(&self, row: usize) -> (*const u8, usize) {
         (self.first.wrapping_add(row * self.row), self.row)
+    }
+
+    /// Prefetches what a tile's sums are added to at its end, unless the tile before has prefetched it
+    /// as [`Target::place_of`] this one: what an output of sums that `start` at 0 has.
+    #[inline(always)]
+    pub(super) fn prefetch_base<L: Lanes, const R: usize, const C: usize>(&self, start: Start) {
+        let Some((first, stride)) = self.base else { return };
+        if start == Start::Zero && first == self.first.cast_const() {
+            return;
+        }
+        for row in 0..R {
+            for at in (0..C * size_of::<L::Vector>()).step_by(LINE) {
+                prefetch_near(first.wrapping_add(row * stride + at));
+            }
+        }
     }
 
     /// Stores `sums`, or adds them to the target's elements.
