@@ -6,7 +6,9 @@
 //! would wait behind them.
 
 use super::lanes::{Avx512, Lanes};
-use super::register_tile::{Ahead, Offsets, RegisterTile, SOURCE_STEPS, Source, UNIT, UNROLLED, VECTORS};
+use super::register_tile::{
+    Ahead, Offsets, RegisterTile, SOURCE_STEPS, Source, Start, UNIT, UNROLLED, VECTORS,
+};
 use std::arch::asm;
 
 /// Rows of a full tile.
@@ -146,7 +148,7 @@ macro_rules! full_tiles {
                 // SAFETY: as this function's; lines are no more than all steps, and a prefetch reads
                 // nothing.
                 unsafe {
-                    self.to.prefetch_base::<Avx512<$pairs>, ROWS, VECTORS>(self.start);
+                    self.to.prefetch_base::<Avx512<$pairs>, ROWS, VECTORS>(self.start == Start::Zero);
                     let mut sums = self.start_sums::<Avx512<$pairs>, ROWS, VECTORS>();
                     let (mut rest, mut stride) = (self.steps / LINE, sums_row);
                     while rest > 0 {

@@ -153,7 +153,7 @@ impl RegisterTile<'_> {
     unsafe fn one<L: Lanes, const R: usize, const C: usize>(&self, offsets: &Offsets) {
         // SAFETY: as this function's.
         unsafe {
-            self.to.prefetch_base::<L, R, C>(self.start);
+            self.to.prefetch_base::<L, R, C>(self.start == Start::Zero);
             let mut sums = self.start_sums::<L, R, C>();
             self.add::<L, R, C>(&mut sums, offsets);
             self.to.store::<L, R, C>(&sums);

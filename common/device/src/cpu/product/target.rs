@@ -1,7 +1,6 @@
 //! The memory to which a tile's sums are stored from registers.
 
 use super::lanes::Lanes;
-use super::register_tile::Start;
 use crate::cpu::grid::Grid;
 use crate::cpu::operand::Floats;
 use crate::cpu::prefetch::{LINE, prefetch_near};
@@ -93,12 +92,12 @@ impl<'a> Target<'a> {
         (self.first.wrapping_add(row * self.row), self.row)
     }
 
-    /// Prefetches what a tile's sums are added to at its end, unless the tile before has prefetched it
-    /// as [`Target::place_of`] this one: what an output of sums that `start` at 0 has.
+    /// Prefetches what a tile's sums are added to at its end, unless that is the output and the tile
+    /// before has `prefetched` it.
     #[inline(always)]
-    pub(super) fn prefetch_base<L: Lanes, const R: usize, const C: usize>(&self, start: Start) {
+    pub(super) fn prefetch_base<L: Lanes, const R: usize, const C: usize>(&self, prefetched: bool) {
         let Some((first, stride)) = self.base else { return };
-        if start == Start::Zero && first == self.first.cast_const() {
+        if prefetched && first == self.first.cast_const() {
             return;
         }
         for row in 0..R {
