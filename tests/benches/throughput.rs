@@ -2,9 +2,9 @@
 //! `cargo bench -p tests --bench throughput`.
 //!
 //! Flags after `--`: `--models tiny,small`, `--stages zero0-ddp,zero1,zero2,zero3`, `--gpus 4`,
-//! `--steps 20`, `--rounds 3`, and `--peer "NAME=COMMAND"` for another trainer that prints a JSON
-//! line with `tokens_per_s`; rounds alternate between all of them, so that ratios hold on a noisy
-//! machine. `--with "NAME=FLAGS"` adds every stage once more, with further flags:
+//! `--threads 1`, `--steps 20`, `--rounds 3`, and `--peer "NAME=COMMAND"` for another trainer that
+//! prints a JSON line with `tokens_per_s`; rounds alternate between all of them, so that ratios hold on
+//! a noisy machine. `--with "NAME=FLAGS"` adds every stage once more, with further flags:
 //! `--with "bf16=--precision bf16"`; `--record` adds it recorded.
 
 use clap::Parser;
@@ -25,6 +25,9 @@ struct Flags {
     stages: Vec<Stage>,
     #[arg(long, default_value_t = 4)]
     gpus: usize,
+    /// Threads of a rank on the CPU.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
     #[arg(long, default_value_t = 12)]
     steps: u32,
     #[arg(long, default_value_t = 3)]
@@ -100,9 +103,10 @@ fn measure(flags: &Flags, model: &str, recording: &Path) {
     }
     let best = median(&peaks);
     println!(
-        "{model}, {} ranks, {cores} cores; a large matrix product reaches {best:.0} GFLOP/s; multiply-additions in \
-         registers, the processor's limit: {:.0}\n",
+        "{model}, ranks: {}, threads of each: {}, {cores} cores; a large matrix product reaches {best:.0} \
+         GFLOP/s; multiply-additions in registers, the processor's limit: {:.0}\n",
         flags.gpus,
+        flags.threads,
         device::multiply_add_peak(cores, device::DType::F32)
     );
     println!("{}", speeds(&rows, best).render(Format::Terminal));
@@ -114,10 +118,9 @@ fn run(flags: &Flags, model: &str, contender: &Contender, row: &mut Row) {
     match contender {
         Contender::Peer(command) => row.tokens_per_second.push(run_peer(command, model)),
         Contender::Stage(stage, more) => {
-            // As the peer: on the CPU, a thread per rank.
+            let Flags { gpus, threads, steps, .. } = flags;
             let words = format!(
-                "--device cpu --threads 1 --model {model} --gpus {} --steps {} {more}",
-                flags.gpus, flags.steps
+                "--device cpu --threads {threads} --model {model} --gpus {gpus} --steps {steps} {more}"
             );
             let config = stages::config(&words).unwrap_or_else(|failure| panic!("{failure}"));
             let limit = LimitRow::measure(&config);

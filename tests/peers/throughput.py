@@ -4,7 +4,7 @@
     python tests/peers/throughput.py --model tiny --mode ddp --precision autocast  f32 weights, bf16 products
     python tests/peers/throughput.py --model tiny --mode fsdp2 --precision bf16    16-bit weights, f32 reductions
 
-Ranks are processes on gloo with one thread each. The last line of the output is JSON: tokens per second of all ranks, without the
+Ranks are processes on gloo. The last line of the output is JSON: tokens per second of all ranks, without the
 first steps, and the losses. Needs: torch.
 """
 
@@ -52,7 +52,7 @@ def sharded(model, arguments):
 def train(rank, arguments):
     warnings.simplefilter("ignore")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(arguments.port))
-    torch.set_num_threads(1)
+    torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     dist.init_process_group("gloo", rank=rank, world_size=arguments.ranks)
     s = MODELS[arguments.model]
@@ -91,6 +91,7 @@ def main():
     parser.add_argument("--mode", default="ddp", choices=("ddp", "fsdp2"))
     parser.add_argument("--precision", default="fp32", choices=("fp32", "autocast", "bf16"))
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=1, help="of each rank")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--warmup", type=int, default=3)
     arguments = parser.parse_args()

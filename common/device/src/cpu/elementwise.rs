@@ -61,8 +61,11 @@ pub(super) fn add_slice(out: &mut [f32], x: &[f32]) {
 /// `out = x`, of any two types.
 pub(super) fn copy_or_convert(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
     if out.dtype() == x.dtype() {
-        non_temporal::copy(out.into_bytes_mut(), x.bytes());
-        return Ok(());
+        let (size, bytes) = (out.dtype().size(), x.bytes());
+        return cpu.workers.each_run(out.into_bytes_mut(), x.len(), size, |run, out| {
+            non_temporal::copy(out, &bytes[run.start * size..run.end * size]);
+            Ok(())
+        });
     }
     each_block(
         cpu,
