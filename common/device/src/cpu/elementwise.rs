@@ -3,7 +3,7 @@
 use super::Cpu;
 use super::non_temporal;
 use super::operand::{Floats, FloatsMut};
-use super::workers::blocks;
+use super::workers::{Split, blocks};
 use crate::Result;
 use crate::vectorized;
 use crate::view::{View, ViewMut};
@@ -62,7 +62,9 @@ pub(super) fn add_slice(out: &mut [f32], x: &[f32]) {
 pub(super) fn copy_or_convert(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
     if out.dtype() == x.dtype() {
         let (size, bytes) = (out.dtype().size(), x.bytes());
-        return cpu.workers.each_run(out.into_bytes_mut(), x.len(), size, |run, out| {
+        let runs = cpu.workers.runs(x.len(), 1);
+        let tasks = runs.iter().cloned().zip(out.into_bytes_mut().runs(&runs, size)).collect();
+        return cpu.workers.each(tasks, |(run, out)| {
             non_temporal::copy(out, &bytes[run.start * size..run.end * size]);
             Ok(())
         });
