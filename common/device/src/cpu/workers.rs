@@ -1,4 +1,4 @@
-//! A rank's helper threads, which wait until a kernel has work for them: first awake, then asleep.
+//! A rank's helper threads, which wait until a kernel has work for them.
 
 use crate::Result;
 use events::lock;
@@ -6,15 +6,15 @@ use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, yield_now};
 use std::time::{Duration, Instant};
 
 /// Number of elements that justify another thread.
 const GRAIN: usize = 16 * 1024;
 
-/// Time for which a thread waits awake. To wake one takes about 40 µs, as long as a small kernel, and
-/// between two kernels of a step there are mostly fewer.
+/// Time for which a thread waits awake before it sleeps. To wake it takes about 40 µs, as long as a
+/// small kernel; most kernels of a step follow each other sooner than this.
 const AWAKE: Duration = Duration::from_micros(200);
 
 /// A job for the first `helpers` helpers: called once with each one's number, from 1.
@@ -28,22 +28,33 @@ struct Job {
 
 #[derive(Default)]
 struct JobState {
-    /// Counts the jobs, so that a helper sees a new one.
-    turn: u64,
     job: Option<Job>,
-    busy: usize,
     panic: Option<Box<dyn Any + Send>>,
     closing: bool,
 }
 
 #[derive(Default)]
 struct Shared {
+    /// Locked while `jobs` and `busy` change, so that no thread falls asleep at that moment.
     state: Mutex<JobState>,
     started: Condvar,
     finished: Condvar,
-    /// The state's `turn` and `busy`, for threads that wait awake.
-    turn: AtomicU64,
+    /// Counts the jobs, so that a helper sees a new one.
+    jobs: AtomicU64,
+    /// Helpers that have not finished the job.
     busy: AtomicUsize,
+}
+
+impl Shared {
+    /// Blocks until `done`, which `changed` announces: first awake, while other threads may use the
+    /// processor, then asleep.
+    fn wait(&self, changed: &Condvar, done: impl Fn() -> bool) -> MutexGuard<'_, JobState> {
+        let start = Instant::now();
+        while !done() && start.elapsed() < AWAKE {
+            yield_now();
+        }
+        changed.wait_while(lock(&self.state), |_| !done()).unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The helper threads of one device.
@@ -79,21 +90,16 @@ impl Helpers {
         // this function does not return, nor unwind, before `busy` is 0 and the job is taken back.
         let work =
             unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(job) };
+        let shared = &*self.shared;
         {
-            let mut state = lock(&self.shared.state);
-            state.turn += 1;
+            let mut state = lock(&shared.state);
             state.job = Some(Job { work, helpers });
-            state.busy = helpers;
-            self.shared.busy.store(state.busy, Ordering::Relaxed);
-            self.shared.turn.store(state.turn, Ordering::Release);
+            shared.busy.store(helpers, Ordering::Relaxed);
+            shared.jobs.fetch_add(1, Ordering::Release);
         }
-        self.shared.started.notify_all();
+        shared.started.notify_all();
         let own = catch_unwind(AssertUnwindSafe(|| job(0)));
-        stay_awake_until(|| self.shared.busy.load(Ordering::Acquire) == 0);
-        let mut state = lock(&self.shared.state);
-        while state.busy > 0 {
-            state = self.shared.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        let mut state = shared.wait(&shared.finished, || shared.busy.load(Ordering::Acquire) == 0);
         state.job = None;
         let panic = state.panic.take();
         drop(state);
@@ -103,23 +109,13 @@ impl Helpers {
     }
 }
 
-/// Returns when `done`, or after [`AWAKE`]. Other threads may use the processor meanwhile.
-fn stay_awake_until(done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() && start.elapsed() < AWAKE {
-        yield_now();
-    }
-}
-
 fn help(shared: &Shared, number: usize) {
     let mut seen = 0;
     while let Some(job) = next_job(shared, number, &mut seen) {
         let result = catch_unwind(AssertUnwindSafe(|| (job.work)(number)));
         let mut state = lock(&shared.state);
-        state.busy -= 1;
-        shared.busy.store(state.busy, Ordering::Release);
         state.panic = state.panic.take().or(result.err());
-        if state.busy == 0 {
+        if shared.busy.fetch_sub(1, Ordering::Release) == 1 {
             shared.finished.notify_one();
         }
     }
@@ -129,15 +125,11 @@ fn help(shared: &Shared, number: usize) {
 /// must end.
 fn next_job(shared: &Shared, number: usize, seen: &mut u64) -> Option<Job> {
     loop {
-        stay_awake_until(|| shared.turn.load(Ordering::Acquire) != *seen);
-        let mut state = lock(&shared.state);
-        while state.turn == *seen && !state.closing {
-            state = shared.started.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        let state = shared.wait(&shared.started, || shared.jobs.load(Ordering::Acquire) != *seen);
         if state.closing {
             return None;
         }
-        *seen = state.turn;
+        *seen = shared.jobs.load(Ordering::Relaxed);
         // The job of other helpers may be over by now.
         if let Some(job) = state.job.filter(|job| number <= job.helpers) {
             return Some(job);
@@ -147,7 +139,11 @@ fn next_job(shared: &Shared, number: usize, seen: &mut u64) -> Option<Job> {
 
 impl Drop for Helpers {
     fn drop(&mut self) {
-        lock(&self.shared.state).closing = true;
+        {
+            let mut state = lock(&self.shared.state);
+            state.closing = true;
+            self.shared.jobs.fetch_add(1, Ordering::Release);
+        }
         self.shared.started.notify_all();
         for helper in self.helpers.drain(..) {
             // A helper catches its job's panics, so it has none of its own to report.
