@@ -35,7 +35,8 @@ fn pattern(length: usize, seed: usize) -> Vec<u8> {
 fn publish(disk: &Disk, folder: &Path) -> Result<()> {
     disk.create_directory(folder)?;
     let file = disk.create(&folder.join("new"))?;
-    write(disk, &file, 0, &pattern(3 * PAGE + 5, 1))?;
+    // Memory that begins on a page would be written in two calls.
+    write(disk, &file, 0, &pattern(3 * PAGE + 5, 1)[1..])?;
     disk.flush(&file)?;
     disk.rename(&folder.join("new"), &folder.join("state"))?;
     disk.flush_directory(folder)

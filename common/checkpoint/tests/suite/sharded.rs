@@ -270,10 +270,15 @@ fn a_fault_at_any_call_of_a_resume_is_an_error() {
         let opened = faulty.names().and_then(|names| open(&faulty, &names[0]));
         (opened, faulty.disk().record().len() as u64)
     };
-    let calls = open_with(u64::MAX, Effect::Full).1;
-    assert!(calls > 12, "{calls}");
-    for number in 1..=calls {
-        let error = open_with(number, Effect::Error(std::io::ErrorKind::TimedOut)).0.err().unwrap();
+    // What is read directly depends on where its memory begins, so resumes differ in their calls: the
+    // first without that many ends the search.
+    for number in 1.. {
+        let (opened, calls) = open_with(number, Effect::Error(std::io::ErrorKind::TimedOut));
+        if calls < number {
+            opened.unwrap();
+            return assert!(calls > 12, "{calls}");
+        }
+        let error = opened.err().unwrap();
         assert!(error.to_string().contains("kept"), "{error}");
         assert_holds(&open_with(number, Effect::Short(100)).0.unwrap(), 2, |elements| 0..elements);
     }
