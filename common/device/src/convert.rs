@@ -1,7 +1,7 @@
 //! Conversions between f32 and the 16-bit floats: widening is exact, narrowing rounds to nearest,
 //! ties to even.
 //!
-//! For use inside [`vectorized!`](crate::vectorized).
+//! For use inside [`vectorized!`](crate::dispatch::vectorized).
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};

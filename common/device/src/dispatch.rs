@@ -1,4 +1,4 @@
-//! Run-time choice of vector instructions, for loops in this crate and in those above it.
+//! Run-time choice of vector instructions.
 //!
 //! Rust never contracts a multiplication and an addition by itself, and reductions here have fixed
 //! partial sums, so the choice changes the speed and never the bits.
@@ -7,7 +7,6 @@
 ///
 /// Only code that is inlined into the block benefits: functions and closures called from it are
 /// `#[inline(always)]`.
-#[macro_export]
 macro_rules! vectorized {
     ($work:expr) => {
         $crate::dispatch::dispatch(
@@ -17,10 +16,12 @@ macro_rules! vectorized {
     };
 }
 
+pub(crate) use vectorized;
+
 /// Calls `work`, compiled for the widest vector instructions that this CPU has: the implementation
 /// of [`vectorized!`].
 #[inline]
-pub fn dispatch<R>(work: impl FnOnce() -> R) -> R {
+pub(crate) fn dispatch<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx512f")
         && std::arch::is_x86_feature_detected!("avx512bw")

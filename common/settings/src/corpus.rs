@@ -1,7 +1,7 @@
 //! The default text: sentences about ranks, shards and collectives from a small seeded grammar, so
 //! that generated sentences that parse can be counted.
 
-use model::init::{STEP, mix};
+use device::random::{STEP, mix};
 use std::sync::LazyLock;
 
 /// Version of the grammar and its seed. It changes with the text.

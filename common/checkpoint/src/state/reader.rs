@@ -3,7 +3,7 @@
 use super::blocks::{BLOCK, is_intact};
 use super::manifest::{FileRecord, Manifest, NotAManifest};
 use super::{FORMAT, shard};
-use crate::elements::from_little_endian;
+use crate::elements::in_file_order;
 use crate::names::MANIFEST;
 use crate::{CheckpointError, Companions, Result};
 use model::{Layout, TensorId, TensorSpec, TrainingState};
@@ -193,7 +193,7 @@ impl Generation {
         for (run, part) in self.touched(state, id, &range) {
             let into = &mut values[part.start - range.start..part.end - range.start];
             self.files[run.file].read_into(run.bytes(&part), bytemuck::cast_slice_mut(into))?;
-            from_little_endian(into);
+            in_file_order(bytemuck::cast_slice_mut(into), u32::swap_bytes);
         }
         Ok(())
     }

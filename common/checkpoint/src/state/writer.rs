@@ -3,7 +3,8 @@
 use super::blocks::BlockHasher;
 use super::manifest::FileRecord;
 use super::shard::ShardLayout;
-use crate::{CheckpointError, Result, elements};
+use crate::{CheckpointError, Result};
+use device::floats;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
@@ -52,7 +53,7 @@ impl ShardWriter {
         let bytes = memory.as_ref();
         for part in bytes.chunks(CACHED) {
             self.hasher.update(part);
-            self.is_finite &= elements::are_finite(part);
+            self.is_finite &= floats::are_finite(part);
         }
         let offset = self.written;
         self.written += bytes.len() as u64;

@@ -6,8 +6,8 @@ use super::elementwise::BLOCK;
 use super::operand::{Floats, FloatsMut};
 use super::workers::blocks;
 use crate::Result;
+use crate::dispatch::vectorized;
 use crate::operations::{AdamWUpdate, Factors};
-use crate::vectorized;
 use crate::view::{View, ViewMut};
 
 pub(super) fn adamw(cpu: &Cpu, arguments: AdamWUpdate<View<'_>, ViewMut<'_>>) -> Result<()> {

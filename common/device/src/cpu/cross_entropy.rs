@@ -5,9 +5,9 @@ use super::math::{exponentiate, ln, maximum};
 use super::operand::FloatsMut;
 use super::workers::Split;
 use crate::Result;
+use crate::dispatch::vectorized;
 use crate::operations::CrossEntropy;
 use crate::shapes::RowShape;
-use crate::vectorized;
 use crate::view::{View, ViewMut};
 
 pub(super) fn cross_entropy(cpu: &Cpu, arguments: CrossEntropy<View<'_>, ViewMut<'_>>) -> Result<()> {

@@ -5,7 +5,7 @@ use super::non_temporal;
 use super::operand::{Floats, FloatsMut};
 use super::workers::{Split, blocks};
 use crate::Result;
-use crate::vectorized;
+use crate::dispatch::vectorized;
 use crate::view::{View, ViewMut};
 use half::{bf16, f16};
 use std::ops::Range;

@@ -4,9 +4,9 @@ use super::Cpu;
 use super::elementwise::add_slice;
 use super::operand::{Floats, FloatsMut};
 use crate::Result;
+use crate::dispatch::vectorized;
 use crate::operations::{Embedding, EmbeddingBackward};
 use crate::shapes::{RowShape, Write};
-use crate::vectorized;
 use crate::view::{View, ViewMut};
 
 pub(super) fn embedding(cpu: &Cpu, arguments: Embedding<View<'_>, ViewMut<'_>>) -> Result<()> {

@@ -146,7 +146,7 @@ fn exponentiate_chunk<const N: usize>(x: &mut [f32; N], scale: f32, shift: f32, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vectorized;
+    use crate::dispatch::vectorized;
 
     /// Returns the error in units in the last place of the exact value.
     fn error(x: f32) -> f64 {

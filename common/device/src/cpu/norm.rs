@@ -6,9 +6,9 @@ use super::math::dot;
 use super::operand::{Floats, FloatsMut};
 use super::workers::{Split, cut};
 use crate::Result;
+use crate::dispatch::vectorized;
 use crate::operations::{RmsNorm, RmsNormBackward};
 use crate::shapes::{GroupedRows, Write};
-use crate::vectorized;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 

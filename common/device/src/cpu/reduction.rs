@@ -7,8 +7,8 @@ use super::operand::Floats;
 use super::workers::blocks;
 use crate::Result;
 use crate::check::check_floats;
+use crate::dispatch::vectorized;
 use crate::kernels::max_or_nan;
-use crate::vectorized;
 use crate::view::View;
 
 /// Folds the elements of `x` block by block, on several threads; returns each thread's result.

@@ -3,9 +3,9 @@
 use super::Cpu;
 use super::operand::FloatsMut;
 use crate::Result;
+use crate::dispatch::vectorized;
 use crate::operations::Rope;
 use crate::rotation::{RopeScaling, fill_turns};
-use crate::vectorized;
 use crate::view::ViewMut;
 use events::lock;
 use std::sync::{Arc, Mutex};

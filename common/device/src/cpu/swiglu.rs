@@ -5,9 +5,9 @@ use super::math::sigmoid;
 use super::operand::{Floats, FloatsMut};
 use super::workers::blocks;
 use crate::Result;
+use crate::dispatch::vectorized;
 use crate::operations::{Swiglu, SwigluBackward};
 use crate::shapes::RowShape;
-use crate::vectorized;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 

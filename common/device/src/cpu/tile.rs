@@ -4,8 +4,8 @@ use super::grid::Grid;
 use super::operand::{Floats, FloatsMut, both, each_width};
 use super::prefetch::prefetch_rows;
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
+use crate::dispatch::vectorized;
 use crate::operations::Addend;
-use crate::vectorized;
 use half::{bf16, f16};
 use std::ops::Range;
 

@@ -3,7 +3,7 @@
 use super::elementwise::add_slice;
 use super::operand::{Floats, FloatsMut};
 use crate::DType;
-use crate::vectorized;
+use crate::dispatch::vectorized;
 use std::ops::Range;
 
 /// Partial sums and inputs of a block.

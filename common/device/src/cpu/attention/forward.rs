@@ -8,8 +8,8 @@ use crate::cpu::math::{LANES, exponentiate, ln, maximum};
 use crate::cpu::operand::Floats;
 use crate::cpu::product::{Panels, Rows, Start, widened_rows};
 use crate::cpu::tile::TileMut;
+use crate::dispatch::vectorized;
 use crate::operations::Attention;
-use crate::vectorized;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 

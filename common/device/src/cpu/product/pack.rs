@@ -8,7 +8,7 @@ use crate::convert::{rounded_bits, widen_f16};
 use crate::cpu::operand::Floats;
 use crate::cpu::prefetch::prefetch_near;
 use crate::cpu::tile::Tile;
-use crate::vectorized;
+use crate::dispatch::vectorized;
 use half::{bf16, f16};
 use std::array::from_fn;
 use std::ops::Range;
