@@ -153,7 +153,7 @@ pub fn not_finite(values: &[f32]) -> Option<usize> {
     }
 }
 
-/// Brings numbers to a file's byte order, or from it: little-endian.
+/// Converts numbers between this machine's byte order and that of files, which is little-endian.
 pub(crate) fn in_file_order<T: Copy>(numbers: &mut [T], swapped: impl Fn(T) -> T) {
     if cfg!(target_endian = "big") {
         numbers.iter_mut().for_each(|number| *number = swapped(*number));

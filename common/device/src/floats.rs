@@ -1,24 +1,24 @@
-//! Loops over floats in main memory that are not a tensor's: of files.
+//! Loops over floats in main memory that no buffer holds, such as a file's.
 
 use crate::DType;
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::dispatch::vectorized;
 use bytemuck::{cast_slice, cast_slice_mut};
 
-/// `values = bits`, which are of a type of 16 bits.
+/// `values = bits`, which are numbers of a 16-bit type.
 ///
 /// # Panics
-/// If `dtype` has no 16 bits, or the lengths differ.
+/// If `dtype` is not a 16-bit type, or the lengths differ.
 pub fn widen(values: &mut [f32], bits: &[u16], dtype: DType) {
     assert_eq!(values.len(), bits.len(), "as many values as bits");
     match dtype {
         DType::Bf16 => vectorized!(widen_bf16(values, cast_slice(bits))),
         DType::F16 => vectorized!(widen_f16(values, cast_slice(bits))),
-        other => unreachable!("{other} has no 16 bits"),
+        other => unreachable!("{other} is not a 16-bit type"),
     }
 }
 
-/// `bits = values`, rounded to the nearest number of a type of 16 bits, ties to even. NaN stays NaN.
+/// `bits = values`, rounded to the nearest number of a 16-bit type, ties to even. NaN stays NaN.
 ///
 /// # Panics
 /// As [`widen`].
@@ -27,7 +27,7 @@ pub fn narrow(bits: &mut [u16], values: &[f32], dtype: DType) {
     match dtype {
         DType::Bf16 => vectorized!(narrow_bf16(cast_slice_mut(bits), values)),
         DType::F16 => vectorized!(narrow_f16(cast_slice_mut(bits), values)),
-        other => unreachable!("{other} has no 16 bits"),
+        other => unreachable!("{other} is not a 16-bit type"),
     }
 }
 
