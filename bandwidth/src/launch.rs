@@ -74,7 +74,7 @@ fn gpus(
         return Err("--engine nccl: the driver knows no GPU".into());
     }
     if !processes.map_or(ranks <= here, |processes| one_each(here, processes)) {
-        nccl::share();
+        nccl::prepare_shared_gpus();
     }
     let used = here.min(ranks);
     let opened: Vec<_> =

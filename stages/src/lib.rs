@@ -27,8 +27,8 @@ pub fn named(name: &str) -> Option<Stage> {
     Stage::from_str(name, false).ok()
 }
 
-/// Returns the words of a command line; double quotes keep spaces.
-pub fn words(line: &str) -> Vec<String> {
+/// Splits a command line at spaces that are not in double quotes.
+pub fn split_arguments(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, false);
     for c in line.chars() {
         match c {

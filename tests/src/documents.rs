@@ -95,7 +95,7 @@ pub type Call = (String, Vec<String>);
 /// If it names a package, a binary, a test, a feature, a script or a file that does not exist, or
 /// is not a command.
 pub fn understood(line: &str) -> Result<Option<Call>, String> {
-    let words = stages::words(line);
+    let words = stages::split_arguments(line);
     let words: Vec<&str> = words.iter().map(String::as_str).skip_while(|word| word.contains('=')).collect();
     match words.as_slice() {
         ["cargo", "run"] | ["cargo", "insta", "review"] => Ok(None),

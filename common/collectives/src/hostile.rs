@@ -4,7 +4,7 @@
 use crate::core::call::{BufferShape, Signature};
 use crate::core::failure::{Cause, Failure};
 use crate::tcp::connections::read_message;
-use crate::tcp::greeting::{Answer, Hello, receive, send};
+use crate::tcp::messages::{Answer, Hello, receive, send};
 use crate::tcp::proof::{ANSWER, Challenge, Key, prove};
 use crate::wire::{Address, Head, Mailbox, Phase, encode};
 use device::DType;
@@ -45,8 +45,8 @@ pub fn read_messages(mut bytes: &[u8]) -> usize {
     whole
 }
 
-/// Returns the greeting of a rank that has proven itself, and rank 0's possible answers.
-pub fn greetings() -> [Vec<u8>; 3] {
+/// Returns the registration of a rank that has proven itself, and rank 0's possible answers.
+pub fn registrations() -> [Vec<u8>; 3] {
     let (left, settings) = (Duration::from_secs(60), "program 0.1.0\nsteps: 3\nlr: 0.5".to_string());
     let hello = Hello { world_size: 4, port: 29_500, process: 9, left, settings };
     let listeners = vec![([10, 0, 0, 1].into(), 1), ([0, 0, 0, 0, 0, 0, 0, 1].into(), 2)];
@@ -59,13 +59,13 @@ pub fn greetings() -> [Vec<u8>; 3] {
 }
 
 /// Reads `bytes` as each message of a meeting. True if they are one of them.
-pub fn read_greeting(bytes: &[u8]) -> bool {
+pub fn read_registration(bytes: &[u8]) -> bool {
     receive::<Hello>(bytes).is_ok() || receive::<Answer>(bytes).is_ok()
 }
 
 /// Reads `bytes` as a stranger's proof, at either end of a connection. True if it was accepted.
 pub fn believes(bytes: &[u8]) -> bool {
-    let key = Key::of_meeting(None, 29_500);
+    let key = Key::of_rendezvous(None, 29_500);
     let answer = bytes.first_chunk::<ANSWER>();
     let accepted = Challenge::send(io::sink())
         .ok()

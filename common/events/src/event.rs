@@ -193,7 +193,7 @@ pub enum What {
         #[serde(deserialize_with = "bounded")]
         tokens: u64,
         /// Wall-clock seconds of the step on this rank, without the time during which the run was
-        /// held.
+        /// paused.
         seconds: f64,
     },
     /// A validation loss, in nats per token. Never dropped.

@@ -16,7 +16,7 @@ struct Ring {
     dropped: AtomicU64,
 }
 
-/// A rank's end of its ring: emits events, and blocks at boundaries while the run is held.
+/// A rank's end of its ring: emits events, and blocks at boundaries while the run is paused.
 #[derive(Clone)]
 pub struct Emitter {
     rank: u32,
@@ -25,11 +25,11 @@ pub struct Emitter {
     pace: Option<Arc<Pace>>,
 }
 
-/// Time at which something began, and how long the run had been held by then.
+/// Time at which something began, and how long the run had been paused by then.
 #[derive(Clone, Copy, Debug)]
 pub struct Began {
     at: Instant,
-    held: Duration,
+    paused: Duration,
 }
 
 /// The collector's end of one rank's ring.
@@ -125,8 +125,8 @@ impl Emitter {
     /// [`Emitter::emit`].
     pub fn emit_timed(&self, what: impl FnOnce(u64) -> What) {
         let Some(ring) = &self.ring else { return };
-        let held = self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.stamp());
-        let at = self.start.elapsed().saturating_sub(held).as_nanos() as u64;
+        let paused = self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.stamp());
+        let at = self.start.elapsed().saturating_sub(paused).as_nanos() as u64;
         ring.push(Event { at, rank: self.rank, what: what(at) });
     }
 
@@ -137,19 +137,19 @@ impl Emitter {
         }
     }
 
-    /// Returns how long the run has been held so far. Run time does not include it.
-    pub fn held(&self) -> Duration {
-        self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.held())
+    /// Returns how long the run has been paused so far. Run time does not include it.
+    pub fn paused(&self) -> Duration {
+        self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.paused())
     }
 
     /// Returns the present moment, for [`Emitter::since`].
     pub fn begin(&self) -> Began {
-        Began { at: Instant::now(), held: self.held() }
+        Began { at: Instant::now(), paused: self.paused() }
     }
 
-    /// Returns how long ago `began` was, without the time for which the run has been held since.
+    /// Returns how long ago `began` was, without the time for which the run has been paused since.
     pub fn since(&self, began: Began) -> Duration {
-        began.at.elapsed().saturating_sub(self.held().saturating_sub(began.held))
+        began.at.elapsed().saturating_sub(self.paused().saturating_sub(began.paused))
     }
 }
 

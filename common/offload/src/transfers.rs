@@ -243,7 +243,7 @@ impl Transfers {
 
     /// Returns the run's time since these transfers were created, without pauses.
     fn now(&self) -> Duration {
-        self.start.elapsed().saturating_sub(self.emitter.held())
+        self.start.elapsed().saturating_sub(self.emitter.paused())
     }
 
     /// Returns the run's time at `instant`, after which the run has not been paused.

@@ -7,8 +7,8 @@ use settings::Config;
 use settings::labels::{self, Label};
 use settings::machine::cores;
 
-/// Number of steps at the beginning whose kernels are not counted if there are more steps: in them
-/// the rank allocates memory and loads code.
+/// Number of steps at the beginning that count neither for kernels nor for throughput if there are
+/// more: in them ranks allocate memory and load code.
 pub const UNTIMED: usize = 2;
 
 /// Time of kernels of one kind on one rank, without validation, and without the first two steps if

@@ -142,7 +142,7 @@ impl Report {
             schema: SCHEMA,
             stage,
             world_size: config.world_size,
-            device: config.device_words(),
+            device: config.describe_device(),
             strategy,
             shard_group_size: config.mesh.shard_group(),
             secondary_shard_size: config.mesh.secondary(),

@@ -1,5 +1,6 @@
 //! The rows of a report.
 
+use crate::kernels::UNTIMED;
 use collectives::Traffic;
 use events::Operation;
 use serde::{Deserialize, Serialize};
@@ -276,7 +277,7 @@ pub struct Throughput {
 
 pub(crate) fn link_row(choice: &LinkChoice) -> LinkRow {
     LinkRow {
-        name: choice.words(),
+        name: choice.describe(),
         latency_seconds: choice.link.latency.as_secs_f64(),
         bytes_per_second: choice.link.bandwidth,
     }
@@ -296,7 +297,7 @@ pub(crate) fn operation_times(traffic: &Traffic) -> Vec<OperationTime> {
 pub(crate) fn throughput(steps: &[StepRow], config: &Config) -> Throughput {
     let Config { model, sequence_length, memory, .. } = config;
     let flops_per_token = model.flops_per_token(*sequence_length);
-    let counted = if steps.len() > 2 { &steps[2..] } else { steps };
+    let counted = if steps.len() > UNTIMED { &steps[UNTIMED..] } else { steps };
     let (tokens, seconds) = counted.iter().fold((0, 0.0), |(t, s), row| (t + row.tokens, s + row.seconds));
     let tokens_per_second = if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
     Throughput {

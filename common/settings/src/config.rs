@@ -256,14 +256,14 @@ impl Config {
 
     /// Describes the device, and the simulated links: between the ranks, to main memory and to
     /// disk.
-    pub fn device_words(&self) -> String {
+    pub fn describe_device(&self) -> String {
         let links = [
             ("", &self.link),
             (" to main memory", &self.offload.host_link),
             (" to disk", &self.offload.disk_link),
         ];
-        let simulated = links.into_iter().filter_map(|(whither, link)| {
-            link.as_ref().map(|link| format!(", simulated link{whither} ({})", link.words()))
+        let simulated = links.into_iter().filter_map(|(destination, link)| {
+            link.as_ref().map(|link| format!(", simulated link{destination} ({})", link.describe()))
         });
         self.hardware.name().to_string() + &simulated.collect::<String>()
     }

@@ -114,7 +114,7 @@ impl Hardware {
                 let who = format!("{ranks} ranks on {} would share", counted(gpus.len(), "GPU", "GPUs"));
                 return Err(Failure::usage(nccl::SharedGpu { who, version }.to_string()));
             }
-            nccl::share();
+            nccl::prepare_shared_gpus();
         }
         Ok(Some(version))
     }
@@ -129,8 +129,13 @@ impl Hardware {
         }
     }
 
+    /// True if the ranks compute on GPUs.
+    pub fn is_gpu(&self) -> bool {
+        matches!(self, Hardware::Gpus { .. })
+    }
+
     /// Describes the first GPU; `None` on the CPU.
-    pub fn one(&self) -> Option<String> {
+    pub fn first_gpu(&self) -> Option<String> {
         match self {
             Hardware::Cpu(_) => None,
             Hardware::Gpus { gpus, .. } => gpus.first().map(named),
@@ -173,18 +178,19 @@ impl Hardware {
         match self {
             Hardware::Cpu(_) => {
                 let threads = self::threads(threads);
-                format!("{} ranks are threads on this machine's {} CPU cores, {threads}", self.the(), cores())
+                format!("{} are threads on this machine's {} CPU cores, {threads}", self.the_ranks(), cores())
             }
             Hardware::Gpus { gpus, .. } => on_gpus(gpus, ranks, nccl),
         }
     }
 
-    /// Returns "The", after the reason why the ranks use no GPU although the flags allow it.
-    pub fn the(&self) -> String {
+    /// Returns the beginning of a sentence about the ranks. It says why they use no GPU, unless the
+    /// flags ask for that.
+    pub fn the_ranks(&self) -> String {
         match self {
-            Hardware::Gpus { .. } | Hardware::Cpu(Why::Asked) => "The".into(),
-            Hardware::Cpu(Why::NoDriver) => "No CUDA GPU here: the".into(),
-            Hardware::Cpu(Why::Missing(what)) => format!("No CUDA GPU is used: {what}.\nThe"),
+            Hardware::Gpus { .. } | Hardware::Cpu(Why::Asked) => "The ranks".into(),
+            Hardware::Cpu(Why::NoDriver) => "No CUDA GPU here: the ranks".into(),
+            Hardware::Cpu(Why::Missing(what)) => format!("No CUDA GPU is used: {what}.\nThe ranks"),
         }
     }
 

@@ -56,7 +56,7 @@ pub struct LinkChoice {
 
 impl LinkChoice {
     /// Describes it: `25G Ethernet: 50 µs, 3.13 GB/s`.
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         let Link { latency, bandwidth } = self.link;
         let figures = format!("{}, {}/s", duration(latency), human(bandwidth as u64));
         self.name.map_or(figures.clone(), |name| format!("{name}: {figures}"))

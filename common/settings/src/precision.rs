@@ -98,14 +98,14 @@ fn check(scaling: &LossScaling) -> std::result::Result<(), String> {
 }
 
 /// Describes a run's element types in a few words.
-pub fn words(precision: Precision) -> String {
+pub fn describe(precision: Precision) -> String {
     let Precision { parameters, gradients, reduce, .. } = precision;
-    let mut words = label(precision).to_string();
+    let mut described = label(precision).to_string();
     if gradients != parameters {
-        words.push_str(&format!(", gradients {}", name(gradients)));
+        described.push_str(&format!(", gradients {}", name(gradients)));
     }
     if reduce != gradients {
-        words.push_str(&format!(", reduced in {}", name(reduce)));
+        described.push_str(&format!(", reduced in {}", name(reduce)));
     }
-    words
+    described
 }

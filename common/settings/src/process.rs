@@ -134,7 +134,7 @@ fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
         nccl::allow_sharing_among_processes();
         let together = placement.local_world_size.unwrap_or(placement.world_size);
         if gpus_for(precision(&args.types)).is_ok_and(|gpus| !one_each(gpus.len(), together)) {
-            nccl::share();
+            nccl::prepare_shared_gpus();
         }
         (args.device, args.collectives) = (DeviceChoice::Cuda, CollectivesChoice::Nccl);
     } else {

@@ -330,7 +330,7 @@ fn probe_outputs(config: &Config, bytes: u64) -> Result<()> {
 /// has.
 fn check_machine(job: &Job, prediction: &Prediction, config: &Config) -> Result<()> {
     // What ranks on GPUs have in main memory is page-locked.
-    let on_gpus = config.hardware.one().is_some();
+    let on_gpus = config.hardware.is_gpu();
     let Some(memory) = machine::memory(!on_gpus) else { return Ok(()) };
     let machine = memory::Machine {
         memory: &memory,

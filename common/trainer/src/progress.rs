@@ -37,7 +37,7 @@ pub(crate) fn opening(plan: &Plan) -> String {
         plan.stage.id,
         config.model.name,
         grouped(plan.model.layout.parameters()),
-        precision::words(config.precision),
+        precision::describe(config.precision),
         ranks,
         where_ranks_are(config),
         simulated(config),
@@ -56,7 +56,7 @@ fn simulated(config: &Config) -> String {
     let Some(link) = &config.link else { return String::new() };
     format!(
         "SIMULATED link between the ranks ({}): communication is delayed as if it were real.\n",
-        link.words()
+        link.describe()
     )
 }
 
@@ -66,15 +66,16 @@ fn where_ranks_are(config: &Config) -> String {
         None => config.hardware.line(config.world_size, config.threads, config.nccl),
         Some(job) => {
             let (launcher, engine) = (job.placement.launcher, &job.engine);
-            match (config.nccl, config.hardware.one()) {
+            match (config.nccl, config.hardware.first_gpu()) {
                 (Some(version), Some(gpu)) => format!(
                     "The ranks are processes that {launcher} started, connected by NCCL {version} (words by {engine}), \
                      this one on {gpu}"
                 ),
                 _ => {
-                    let (the, threads) = (config.hardware.the(), hardware::threads(config.threads));
+                    let (the_ranks, threads) =
+                        (config.hardware.the_ranks(), hardware::threads(config.threads));
                     format!(
-                        "{the} ranks are processes that {launcher} started, connected by {engine}, on CPU cores, {threads}"
+                        "{the_ranks} are processes that {launcher} started, connected by {engine}, on CPU cores, {threads}"
                     )
                 }
             }

@@ -31,11 +31,10 @@ impl Speed {
             let here_limit = multiply_add_estimate(threads, multiplied);
             here_limit * config.world_size as f64 / here.max(1) as f64
         };
-        let limit = match config.hardware.one() {
-            None => Some(measured()),
-            Some(_) => {
-                config.hardware.peak_gflops(config.world_size, config.process.is_some(), config.precision)
-            }
+        let limit = if config.hardware.is_gpu() {
+            config.hardware.peak_gflops(config.world_size, config.process.is_some(), config.precision)
+        } else {
+            Some(measured())
         };
         Speed {
             flops_per_token: config.model.flops_per_token(config.sequence_length) as f64,

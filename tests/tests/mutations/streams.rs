@@ -34,14 +34,14 @@ fn messages_between_ranks() {
 
 #[test]
 fn the_meeting() {
-    let samples = hostile::greetings();
-    assert!(samples.iter().all(|sample| hostile::read_greeting(sample)));
+    let samples = hostile::registrations();
+    assert!(samples.iter().all(|sample| hostile::read_registration(sample)));
     attack(
         "meeting",
         20_000,
         MESSAGE,
         |random| damaged(&samples, false, random),
-        |input, _| hostile::read_greeting(input),
+        |input, _| hostile::read_registration(input),
     );
     let strangers = |random: &mut Random| damaged(&[b"ZERO-JOB".repeat(10)], false, random);
     attack("proofs", 20_000, MESSAGE, strangers, |input, _| {

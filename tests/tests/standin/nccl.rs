@@ -43,7 +43,7 @@ pub(super) fn connected<R: Send>(
 ) -> Vec<R> {
     nccl::allow_sharing();
     if size as usize > cuda::list().unwrap().len() {
-        nccl::share();
+        nccl::prepare_shared_gpus();
     }
     world(size, timeout, |group, device| {
         body(nccl::join(group, device.gpu().unwrap(), timeout).unwrap(), device)
@@ -380,7 +380,7 @@ fn processes_load_machine_code_when_they_need_it() {
     assert_eq!(set("NCCL_MULTI_RANK_GPU_ENABLE").as_deref(), Some("1"));
     assert_eq!([set("CUDA_MODULE_LOADING"), set("NCCL_NVLS_ENABLE")], [None, None]);
     nccl::allow_sharing();
-    nccl::share();
+    nccl::prepare_shared_gpus();
     assert_eq!(set("CUDA_MODULE_LOADING").as_deref(), Some("EAGER"));
     assert_eq!(set("NCCL_NVLS_ENABLE").as_deref(), Some("0"));
 }

@@ -20,7 +20,7 @@ fn ranks_share_the_multiprocessors_of_a_small_gpu() {
 fn more_ranks_than_multiprocessors_are_refused() {
     standin_or_return!(&[("STANDIN_MULTIPROCESSORS", "2")]);
     nccl::allow_sharing();
-    nccl::share();
+    nccl::prepare_shared_gpus();
     let join = |group: Group, device: &Device| {
         nccl::join(group, device.gpu().unwrap(), PATIENT).err().map(|error| error.to_string())
     };

@@ -127,7 +127,7 @@ impl Console {
             return Err(unknown());
         }
         process
-            .args(stages::words(&arguments.replace(PORT, &self.port)))
+            .args(stages::split_arguments(&arguments.replace(PORT, &self.port)))
             .current_dir(self.folder.path())
             .env_clear()
             .envs(std::env::vars_os().filter(|(name, _)| KEPT.iter().any(|kept| name == kept)))

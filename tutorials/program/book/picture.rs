@@ -31,7 +31,7 @@ pub(super) struct Picture {
 impl Picture {
     /// Parses a name, recordings and flags.
     pub(super) fn parse(arguments: &str) -> Result<Self> {
-        Picture::try_parse_from(stages::words(arguments))
+        Picture::try_parse_from(stages::split_arguments(arguments))
             .map_err(|e| Failure::run(format!("picture: {arguments}: {e}")))
     }
 

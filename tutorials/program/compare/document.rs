@@ -64,7 +64,7 @@ fn settings(comparison: &Comparison) -> String {
         "{} on {}, {}\n{} of {} of {} × {} tokens per rank",
         config.model.name,
         counted(config.world_size, "rank", "ranks"),
-        config.device_words(),
+        config.describe_device(),
         counted(config.steps as usize, "step", "steps"),
         counted(config.micro_batches, "micro-batch", "micro-batches"),
         config.batch_size,

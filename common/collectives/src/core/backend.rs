@@ -111,7 +111,7 @@ pub(crate) trait Backend: Send + Sync {
     /// True if `member` has published that it is blocked, and not on this rank.
     fn is_excused(&self, member: usize) -> bool;
 
-    /// Tells the other ranks that this rank has handed in `count` collectives to the engine that
+    /// Tells the other ranks that this rank has enqueued `count` collectives in the engine that
     /// moves data [in place of the group's own](super::call::Signature::external_engine).
     fn report(&self, count: u64);
 

@@ -13,12 +13,12 @@ pub(crate) trait Waiter {
     fn timeout(&self) -> Duration;
 
     /// Returns how long the run has been paused so far.
-    fn held(&self, observer: &Observer) -> Duration {
-        observer.held()
+    fn paused(&self, observer: &Observer) -> Duration {
+        observer.paused()
     }
 
     /// Returns the time since a simulated link last delivered: zero while it is delivering, the
-    /// largest time without a link. `held` is the run's pause so far.
+    /// largest time without a link. `paused` is the run's pause so far.
     fn since_delivery(&self, _held: Duration) -> Duration {
         Duration::MAX
     }
@@ -54,7 +54,7 @@ impl CallContext<'_> {
     }
 
     /// Returns how long the run has been paused so far.
-    pub(crate) fn held(&self) -> Duration {
-        self.waiter.held(&self.call.observer)
+    pub(crate) fn paused(&self) -> Duration {
+        self.waiter.paused(&self.call.observer)
     }
 }

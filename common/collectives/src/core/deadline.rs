@@ -20,7 +20,7 @@ pub(crate) fn poll_interval(timeout: Duration) -> Duration {
     (timeout / 10).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
 }
 
-/// A deadline for other ranks. It pauses while the run is held, while a simulated link delivers,
+/// A deadline for other ranks. It pauses while the run is paused, while a simulated link delivers,
 /// while every awaited rank is itself blocked, and while the whole process is stopped, as by a
 /// shell.
 pub(crate) struct Deadline<'a> {
@@ -37,17 +37,17 @@ pub(crate) struct Deadline<'a> {
 
 impl<'a> Deadline<'a> {
     pub(crate) fn start(context: &CallContext<'a>) -> Self {
-        let stopwatch = Stopwatch::start(context.held(), poll_interval(context.waiter.timeout()));
+        let stopwatch = Stopwatch::start(context.paused(), poll_interval(context.waiter.timeout()));
         Deadline { context: *context, stopwatch, blocked: Duration::ZERO, published: None, spun: false }
     }
 
     /// Returns how long to wait for `ranks`, at least one, before the next look. It does not shrink
-    /// while the run is held, so it is at least a few milliseconds.
+    /// while the run is paused, so it is at least a few milliseconds.
     ///
     /// # Errors
     /// The rank to blame, once the timeout is over: the first of `ranks` that is not blocked.
     pub(crate) fn left(&mut self, ranks: &[u32]) -> Result<Duration, u32> {
-        self.left_at(self.stopwatch.run(self.context.held()), ranks)
+        self.left_at(self.stopwatch.run(self.context.paused()), ranks)
     }
 
     /// Does what [`Deadline::left`] does, after `run` of the run's time.
@@ -58,7 +58,7 @@ impl<'a> Deadline<'a> {
         let before = self.stopwatch.waited();
         let waited = self.stopwatch.look_at(run);
         let passed = waited.saturating_sub(before);
-        let waited = waited.min(waiter.since_delivery(self.context.held()));
+        let waited = waited.min(waiter.since_delivery(self.context.paused()));
         let mut culprit = ranks[0];
         if waited >= look {
             match ranks.iter().find(|&&rank| !waiter.is_blocked(rank)) {

@@ -51,7 +51,7 @@ impl Observer {
     }
 
     /// Returns how long the run has been paused so far.
-    pub(crate) fn held(&self) -> Duration {
-        self.emitter.held()
+    pub(crate) fn paused(&self) -> Duration {
+        self.emitter.paused()
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Stopwatch {
     since: Instant,
     /// How long the run had been paused by then.
-    held: Duration,
+    paused: Duration,
     /// Run time from the start to the latest look.
     pub(crate) looked: Duration,
     /// Time from a look to the next beyond `most`: the process was stopped.
@@ -17,21 +17,21 @@ pub(crate) struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Starts when the run has been paused for `held`. The waiting thread looks more often than
+    /// Starts when the run has been paused for `paused`. The waiting thread looks more often than
     /// every `most`: if more time has passed, the process was stopped, and the rest does not count.
-    pub(crate) fn start(held: Duration, most: Duration) -> Self {
+    pub(crate) fn start(paused: Duration, most: Duration) -> Self {
         let [looked, stopped] = [Duration::ZERO; 2];
-        Stopwatch { since: Instant::now(), held, looked, stopped, most }
+        Stopwatch { since: Instant::now(), paused, looked, stopped, most }
     }
 
-    /// Looks at the clock. Returns the time waited so far; `held` is the run's pause so far.
-    pub(crate) fn look(&mut self, held: Duration) -> Duration {
-        self.look_at(self.run(held))
+    /// Looks at the clock. Returns the time waited so far; `paused` is the run's pause so far.
+    pub(crate) fn look(&mut self, paused: Duration) -> Duration {
+        self.look_at(self.run(paused))
     }
 
-    /// Returns the run's time since the start; `held` is the run's pause so far.
-    pub(crate) fn run(&self, held: Duration) -> Duration {
-        self.since.elapsed().saturating_sub(held.saturating_sub(self.held))
+    /// Returns the run's time since the start; `paused` is the run's pause so far.
+    pub(crate) fn run(&self, paused: Duration) -> Duration {
+        self.since.elapsed().saturating_sub(paused.saturating_sub(self.paused))
     }
 
     /// Does what [`Stopwatch::look`] does, after `run` of the run's time.

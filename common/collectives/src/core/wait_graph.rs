@@ -1,5 +1,5 @@
-//! Which rank waits for which, over all groups. A rank that other ranks wait for is excused while
-//! it waits itself: see [`deadline`](super::deadline).
+//! Which rank waits for which, over all groups. A deadline for a rank pauses while that rank is
+//! itself blocked: see [`deadline`](super::deadline).
 
 use events::lock;
 use std::collections::BTreeMap;

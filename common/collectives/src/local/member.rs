@@ -111,15 +111,15 @@ impl ThreadMember {
     }
 
     /// Returns the run's time since the world was made.
-    fn now(&self, held: Duration) -> Duration {
-        self.shared.start.elapsed().saturating_sub(held)
+    fn now(&self, paused: Duration) -> Duration {
+        self.shared.start.elapsed().saturating_sub(paused)
     }
 
     /// Blocks until the link has delivered. Returns when it carried the data.
     fn cross(&self, (began, ended): (Duration, Duration), observer: &Observer) -> Crossing {
         let began_to_wait = observer.emitter.begin();
-        self.shared.coordinator.sleep(|| ended.saturating_sub(self.now(observer.held())));
-        let (exposed, now) = (observer.emitter.since(began_to_wait), self.now(observer.held()));
+        self.shared.coordinator.sleep(|| ended.saturating_sub(self.now(observer.paused())));
+        let (exposed, now) = (observer.emitter.since(began_to_wait), self.now(observer.paused()));
         Crossing { began: now.saturating_sub(began), ended: now.saturating_sub(ended), exposed }
     }
 
@@ -180,12 +180,12 @@ impl Waiter for ThreadMember {
         self.shared.options.timeout
     }
 
-    fn since_delivery(&self, held: Duration) -> Duration {
+    fn since_delivery(&self, paused: Duration) -> Duration {
         if self.shared.options.link.is_none() {
             return Duration::MAX;
         }
         let delivery = Duration::from_nanos(self.shared.delivery.load(Ordering::Relaxed));
-        self.now(held).saturating_sub(delivery)
+        self.now(paused).saturating_sub(delivery)
     }
 
     fn publish(&self, rank: Option<u32>) {
@@ -212,7 +212,7 @@ impl Backend for ThreadMember {
 
     fn issue(&self, call: &Arc<Call>, buffers: &mut [Buffer], bytes: &[u8]) -> Result<()> {
         let published = self.publish_buffers(call, buffers, bytes)?;
-        let (cost, now) = (self.cost(&published.issued), self.now(call.observer.held()));
+        let (cost, now) = (self.cost(&published.issued), self.now(call.observer.paused()));
         let issued = self.shared.coordinator.issue(&self.context(call), published, now, cost);
         let delivery = issued.map_err(|failure| self.explain(failure, call))?;
         self.shared.delivery.fetch_max(delivery.as_nanos() as u64, Ordering::Relaxed);
@@ -237,7 +237,7 @@ impl Backend for ThreadMember {
         }
         let crossing = settled.crossing.map(|crossing| self.cross(crossing, &call.observer));
         let waits = Waits { peers, link: crossing.map_or(Duration::ZERO, |crossing| crossing.exposed) };
-        let complete = Some(self.shared.start + settled.complete + call.observer.held());
+        let complete = Some(self.shared.start + settled.complete + call.observer.paused());
         let (sent, gathered) = (settled.sent, carried_out.unwrap_or_default());
         Ok(Outcome { sent, gathered, waits, crossing, complete })
     }

@@ -3,9 +3,9 @@
 
 use crate::group::Group;
 use crate::tcp::JoinError;
-use crate::tcp::greeting::Until;
+use crate::tcp::acceptor::Acceptor;
+use crate::tcp::messages::Until;
 use crate::tcp::proof::{Key, prove, random};
-use crate::tcp::reception::Reception;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -70,9 +70,9 @@ fn outward() -> Option<IpAddr> {
 /// Accepts, on rank 0, the ranks that connect in time and know the token.
 fn accept_all(listener: &TcpListener, key: Key, size: u32) -> std::io::Result<Vec<(u32, TcpStream)>> {
     let (mut links, deadline) = (Vec::new(), Instant::now() + TIMEOUT);
-    let mut reception = Reception::open(listener, key)?;
+    let mut acceptor = Acceptor::open(listener, key)?;
     while (links.len() as u32) < size - 1 {
-        let Some(link) = reception.next(deadline)? else { break };
+        let Some(link) = acceptor.next(deadline)? else { break };
         links.push(link);
     }
     links.sort_by_key(|(rank, _)| *rank);

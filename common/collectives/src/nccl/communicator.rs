@@ -120,14 +120,14 @@ impl Communicator {
         Ok(())
     }
 
-    /// Hands in `transfers` as one operation, for `stream`. They are on it once the communicator
+    /// Enqueues `transfers` as one operation, for `stream`. They are on it once the communicator
     /// has settled.
     ///
     /// # Safety
     /// The communicator has settled. The buffers are whole, lie on this rank's GPU, and stay there,
-    /// untouched, until the stream is past them. All ranks hand in transfers that fit together, in
+    /// untouched, until the stream is past them. All ranks enqueue transfers that fit together, in
     /// the same order.
-    pub(crate) unsafe fn hand_in(&self, transfers: &[Transfer], stream: Stream) -> Result<CallState> {
+    pub(crate) unsafe fn enqueue(&self, transfers: &[Transfer], stream: Stream) -> Result<CallState> {
         let place = (self.member, self.size);
         // SAFETY: the caller's promise.
         self.call(|handle| unsafe { self.functions.queue(handle, place, transfers, stream) })

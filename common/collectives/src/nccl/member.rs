@@ -6,10 +6,10 @@
 
 use super::calls::Transfer;
 use super::communicator::Communicator;
-use super::handing::{give_up_at_timeout, hand_in, transfers};
+use super::enqueue::{enqueue, give_up_at_timeout, transfers};
 use super::memory_probe::MemoryProbe;
 use super::setup::Connected;
-use super::watchdog::{Meeting, Watchdog, WatchedCommunicator};
+use super::watchdog::{HostBarrier, Watchdog, WatchedCommunicator};
 use crate::CollectiveError;
 use crate::core::backend::{Backend, Outcome, Result, Topic};
 use crate::core::call::{Call, Signature};
@@ -29,7 +29,7 @@ pub(crate) struct NcclMember {
     timeout: Duration,
     watchdog: Arc<Watchdog>,
     memory_probe: MemoryProbe,
-    meeting: Meeting,
+    host_barrier: HostBarrier,
     /// The group's communicator; `None` if this rank is alone.
     watched: Option<Arc<WatchedCommunicator>>,
     /// Calls on the GPU.
@@ -55,15 +55,15 @@ impl NcclMember {
         control: Arc<dyn Backend>,
         runtime: Arc<Runtime>,
         timeout: Duration,
-        Connected { watchdog, communicator, memory_probe, meeting }: Connected,
+        Connected { watchdog, communicator, memory_probe, host_barrier }: Connected,
     ) -> Self {
         let watched = communicator.map(|communicator| {
             let (control, runtime) = (control.clone(), runtime.clone());
-            Arc::new(WatchedCommunicator::new(control, communicator, runtime, timeout, meeting))
+            Arc::new(WatchedCommunicator::new(control, communicator, runtime, timeout, host_barrier))
         });
         watched.iter().for_each(|watched| watchdog.add(watched));
         let calls = CallQueue::default();
-        NcclMember { control, runtime, timeout, watchdog, memory_probe, meeting, watched, calls }
+        NcclMember { control, runtime, timeout, watchdog, memory_probe, host_barrier, watched, calls }
     }
 
     /// Returns where `buffers` lie on this rank's GPU; `None` if all lie in main memory.
@@ -103,7 +103,7 @@ impl NcclMember {
         let what = Work::Collective { group, sequence, operation };
         let queued = self
             .runtime
-            .communicate_as(what, [&**ready], |stream| hand_in(watched, call, &transfers, stream));
+            .communicate_as(what, [&**ready], |stream| enqueue(watched, call, &transfers, stream));
         let done = Arc::new(queued.map_err(|error| self.failed(watched, call, error))?);
         watched.is_queued(&done);
         Ok(Some(done))
@@ -200,7 +200,7 @@ impl Backend for NcclMember {
     fn wait(&self, call: &Call) -> Result<Outcome> {
         if !self.calls.contains(call.sequence) {
             // Otherwise a rank that waits for that call first would be blocked until this rank
-            // hands it in.
+            // enqueues it.
             let due = || self.calls.has_due_before(call.sequence) && self.failure(call.id()).is_none();
             debug_assert!(!due(), "{} is waited for before an earlier call on the GPU", call.label());
             return self.control.wait(call).inspect_err(|_| self.abort());
@@ -261,8 +261,8 @@ impl Backend for NcclMember {
             None
         });
         let memory_probe = self.memory_probe.split(&control, members);
-        let (watchdog, meeting) = (self.watchdog.clone(), self.meeting);
-        let connected = Connected { watchdog, communicator, memory_probe, meeting };
+        let (watchdog, host_barrier) = (self.watchdog.clone(), self.host_barrier);
+        let connected = Connected { watchdog, communicator, memory_probe, host_barrier };
         Arc::new(NcclMember::new(control, self.runtime.clone(), self.timeout, connected))
     }
 

@@ -6,7 +6,7 @@
 //! | `calls` | NCCL's functions with results in place of codes |
 //! | `communicator` | an owned communicator: never blocks, can be aborted from any thread |
 //! | `member` | one rank's end of a group: a group of threads or processes agrees, NCCL moves the data |
-//! | `handing` | from a call that all ranks agree about to NCCL's queue |
+//! | `enqueue` | from a call that all ranks agree about to NCCL's queue |
 //! | `watchdog` | errors and timeouts on the GPU |
 //! | `repeat` | NCCL's own calls, to measure the layer above them against |
 //! | `memory_probe` | how much of a GPU's memory communicators take |
@@ -23,7 +23,7 @@
 
 mod calls;
 mod communicator;
-mod handing;
+mod enqueue;
 mod member;
 mod memory_probe;
 mod raw;
@@ -32,7 +32,9 @@ mod setup;
 mod watchdog;
 
 pub use repeat::Repeater;
-pub use setup::{SharedGpu, Version, allow_sharing, allow_sharing_among_processes, caution, share, version};
+pub use setup::{
+    SharedGpu, Version, allow_sharing, allow_sharing_among_processes, caution, prepare_shared_gpus, version,
+};
 
 use crate::CollectiveError;
 use crate::group::Group;

@@ -76,7 +76,7 @@ impl Repeater {
             for _ in 0..calls {
                 // SAFETY: the ranks have agreed about operation, length and type, and each repeats
                 // the call as often; the buffer is borrowed until the GPU is done, below.
-                let state = unsafe { communicator.hand_in(&[transfer], stream.handle()) }.map_err(nccl)?;
+                let state = unsafe { communicator.enqueue(&[transfer], stream.handle()) }.map_err(nccl)?;
                 if state == CallState::Running {
                     communicator.settle(&give_up).map_err(nccl)?;
                 }

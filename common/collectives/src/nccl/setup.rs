@@ -3,7 +3,7 @@
 use super::communicator::Communicator;
 use super::memory_probe::{MemoryProbe, Uuid};
 use super::raw::{Functions, OLDEST, UniqueId};
-use super::watchdog::{Meeting, Watchdog, stopwatch};
+use super::watchdog::{HostBarrier, Watchdog, stopwatch};
 use crate::CollectiveError;
 use crate::core::backend::{Backend, Topic};
 use crate::core::call_id::CallId;
@@ -116,7 +116,7 @@ pub fn allow_sharing_among_processes() {
 }
 
 /// Sets the variables that NCCL also needs if ranks do share GPUs. Call it before a GPU is opened.
-pub fn share() {
+pub fn prepare_shared_gpus() {
     set([NO_SWITCH]);
 }
 
@@ -162,16 +162,16 @@ fn own_process() -> u32 {
     *NUMBER.get_or_init(|| RandomState::new().build_hasher().finish() as u32)
 }
 
-/// Returns when ranks meet on the host. The result is the same on all ranks.
-fn meeting(peers: &[Peer]) -> Meeting {
+/// Returns when ranks wait for each other on the host: the same on all ranks.
+fn host_barrier(peers: &[Peer]) -> HostBarrier {
     let some_two = |alike: fn(&Peer, &Peer) -> bool| {
         (0..peers.len())
             .any(|a| (0..a).any(|b| peers[a].process == peers[b].process && alike(&peers[a], &peers[b])))
     };
     match (some_two(|_, _| true), some_two(|a, b| a.gpu == b.gpu)) {
-        (false, _) => Meeting::Never,
-        (true, false) => Meeting::After,
-        (true, true) => Meeting::BeforeAndAfter,
+        (false, _) => HostBarrier::Never,
+        (true, false) => HostBarrier::AfterEnqueue,
+        (true, true) => HostBarrier::AroundEnqueue,
     }
 }
 
@@ -182,7 +182,7 @@ pub(crate) struct Connected {
     pub(crate) communicator: Option<Communicator>,
     pub(crate) memory_probe: MemoryProbe,
     /// It holds for the groups that are split off, too.
-    pub(crate) meeting: Meeting,
+    pub(crate) host_barrier: HostBarrier,
 }
 
 impl<'a> Setup<'a> {
@@ -197,19 +197,19 @@ impl<'a> Setup<'a> {
     pub(crate) fn run(&self) -> Result<Connected, CollectiveError> {
         let watchdog = Watchdog::start(self.rank).map_err(|error| self.refused(error))?;
         let channel = ControlChannel::open(self.control, Topic::Setup);
-        let peers = self.meet(&channel)?;
+        let peers = self.exchange_peers(&channel)?;
         self.check(&peers)?;
         let memory_probe =
             MemoryProbe::new(channel, self.runtime, peers.iter().map(|peer| peer.gpu).collect());
         let before = memory_probe.begin()?;
         let communicator = if peers.len() > 1 { Some(self.connect(&peers)?) } else { None };
         memory_probe.end(before)?;
-        let meeting = meeting(&peers);
-        Ok(Connected { watchdog: Arc::new(watchdog), communicator, memory_probe, meeting })
+        let host_barrier = host_barrier(&peers);
+        Ok(Connected { watchdog: Arc::new(watchdog), communicator, memory_probe, host_barrier })
     }
 
     /// Exchanges the ranks' messages. They are no part of the run's traffic.
-    fn meet(&self, channel: &ControlChannel) -> Result<Vec<Peer>, CollectiveError> {
+    fn exchange_peers(&self, channel: &ControlChannel) -> Result<Vec<Peer>, CollectiveError> {
         let version = version().map_err(|error| self.refused(error))?;
         let functions = Functions::get().map_err(|error| self.refused(error))?;
         let first = self.control.member() == 0;

@@ -8,7 +8,7 @@
 //! communicator; then the driver returns.
 //!
 //! An abort frees memory of the GPU, and so waits for everything that runs there, kernels of the
-//! rank's other communicators included. Those wait for ranks that hand in nothing more, until they
+//! rank's other communicators included. Those wait for ranks that enqueue nothing more, until they
 //! are aborted too. So every abort has a thread of its own.
 
 use super::calls::CommunicatorError;
@@ -32,12 +32,12 @@ use std::time::{Duration, Instant};
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Starts to measure a wait for NCCL of at most `timeout`, at a time by which the run has been
-/// paused for `held`. A look may take long, while another thread holds the driver's lock.
-pub(crate) fn stopwatch(held: Duration, timeout: Duration) -> Stopwatch {
-    Stopwatch::start(held, poll_interval(timeout).max(2 * POLL_INTERVAL))
+/// paused for `paused`. A look may take long, while another thread holds the driver's lock.
+pub(crate) fn stopwatch(paused: Duration, timeout: Duration) -> Stopwatch {
+    Stopwatch::start(paused, poll_interval(timeout).max(2 * POLL_INTERVAL))
 }
 
-/// A call that is handed in, or queued on the GPU.
+/// A call that is being enqueued, or queued on the GPU.
 struct Queued {
     call: Arc<Call>,
     /// The number of steps that this rank has taken once it has handed the call in.
@@ -50,15 +50,16 @@ struct Queued {
     waited: Option<Stopwatch>,
 }
 
-/// When the ranks of a communicator meet on the host, as [`hand_in`](super::handing::hand_in) says.
+/// When the ranks of a communicator wait for each other on the host:
+/// [`enqueue`](super::enqueue::enqueue) says why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Meeting {
+pub(crate) enum HostBarrier {
     /// Never: they are processes.
     Never,
-    /// Once all have handed a collective in: some are threads of one process.
-    After,
-    /// Also before any of them hands it in: some of these threads share a GPU.
-    BeforeAndAfter,
+    /// After they have enqueued a collective: some are threads of one process.
+    AfterEnqueue,
+    /// Also before any of them enqueues it: some of these threads share a GPU.
+    AroundEnqueue,
 }
 
 /// The oldest [`Queued`] call, as the watchdog knows it.
@@ -85,9 +86,9 @@ pub(crate) struct WatchedCommunicator {
     pub(crate) communicator: Communicator,
     runtime: Arc<Runtime>,
     pub(crate) timeout: Duration,
-    pub(crate) meeting: Meeting,
+    pub(crate) host_barrier: HostBarrier,
     queued: Mutex<VecDeque<Queued>>,
-    /// Steps so far: two per collective, one when this rank is ready to hand it in, and one when it
+    /// Steps so far: two per collective, one when this rank is ready to enqueue it, and one when it
     /// has done so.
     steps: AtomicU64,
     /// The number of steps that this rank has reported.
@@ -105,14 +106,14 @@ impl WatchedCommunicator {
         communicator: Communicator,
         runtime: Arc<Runtime>,
         timeout: Duration,
-        meeting: Meeting,
+        host_barrier: HostBarrier,
     ) -> Self {
         WatchedCommunicator {
             control,
             communicator,
             runtime,
             timeout,
-            meeting,
+            host_barrier,
             queued: Mutex::default(),
             // Making the communicator counts as the first.
             steps: AtomicU64::new(1),
@@ -127,14 +128,14 @@ impl WatchedCommunicator {
         }
     }
 
-    /// Counts a step towards handing in a collective. Returns the number of steps so far.
+    /// Counts a step towards enqueueing a collective. Returns the number of steps so far.
     pub(crate) fn step(&self) -> u64 {
         self.steps.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// Blocks until all ranks have taken `count` steps, as this one has, or until `give_up` returns
     /// a reason.
-    pub(crate) fn meet(&self, count: u64, give_up: GiveUp<'_>) -> Result<(), String> {
+    pub(crate) fn pass_barrier(&self, count: u64, give_up: GiveUp<'_>) -> Result<(), String> {
         self.control.report(count);
         while self.control.reports().iter().any(|&report| report < count) {
             if let Some(reason) = give_up() {
@@ -145,7 +146,7 @@ impl WatchedCommunicator {
         Ok(())
     }
 
-    /// Watches `call`, the next to be handed in, from now on: NCCL may fail before it is queued.
+    /// Watches `call`, the next to be enqueued, from now on: NCCL may fail before it is queued.
     /// The GPU begins it once it has reached `ready`.
     pub(crate) fn watch(&self, call: &Arc<Call>, ready: &Arc<Fence>) {
         let count = self.steps.load(Ordering::Acquire) + 2;
@@ -192,8 +193,8 @@ impl WatchedCommunicator {
 
     /// Returns how long waits for NCCL have been paused so far: with the run, and by members that
     /// are excused.
-    pub(crate) fn held(&self, observer: &Observer) -> Duration {
-        observer.held() + lock(&self.excused).total
+    pub(crate) fn paused(&self, observer: &Observer) -> Duration {
+        observer.paused() + lock(&self.excused).total
     }
 
     /// Counts the time since the last look as a pause if the members that have taken the fewest
@@ -254,13 +255,13 @@ impl WatchedCommunicator {
 
     /// Returns how long the oldest call has been the GPU's next, and begins to measure that.
     fn waited(&self, oldest: &mut Queued) -> Option<Duration> {
-        let held = self.held(&oldest.call.observer);
+        let paused = self.paused(&oldest.call.observer);
         if oldest.waited.is_none() && oldest.done.is_some() {
             // An error of the driver's is reported at `done`.
             let ready = self.runtime.has_reached(&oldest.ready).unwrap_or(false);
-            oldest.waited = ready.then(|| stopwatch(held, self.timeout));
+            oldest.waited = ready.then(|| stopwatch(paused, self.timeout));
         }
-        Some(oldest.waited.as_mut()?.look(held))
+        Some(oldest.waited.as_mut()?.look(paused))
     }
 
     /// Returns the member that caused an error of NCCL's; `Some(None)` if it is unknown. Where NCCL

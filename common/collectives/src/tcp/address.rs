@@ -1,9 +1,9 @@
-//! Addresses of the meeting: where rank 0 listens, how the others reach it, and where each listens
-//! for its peers.
+//! Addresses of the rendezvous: where rank 0 listens, how the others reach it, and where each
+//! listens for its peers.
 
 use super::JoinOptions;
 use super::error::JoinError;
-use super::greeting::RETRY;
+use super::messages::RETRY;
 use super::proof::Key;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
@@ -24,9 +24,9 @@ pub(crate) struct Directory {
 }
 
 impl JoinOptions {
-    /// Returns the key of this job's meeting.
+    /// Returns the key of this job's rendezvous.
     pub(crate) fn key(&self) -> Key {
-        Key::of_meeting(self.secret, self.port)
+        Key::of_rendezvous(self.secret, self.port)
     }
 
     /// Returns rank 0's address and port.
@@ -105,9 +105,9 @@ fn is_temporary(error: &io::Error) -> bool {
     words.contains("Temporary failure") || words.contains("Try again")
 }
 
-/// Listens at the meeting's address, on rank 0. If its name resolves to a loopback address, other
-/// machines may resolve it to another one. If they have to prove a secret, rank 0 listens where
-/// they do, or, if it knows no such address, on all of this machine's, and says so.
+/// Listens at the address of the rendezvous, on rank 0. If its name resolves to a loopback
+/// address, other machines may resolve it to another one. If they have to prove a secret, rank 0
+/// listens where they do, or, if it knows no such address, on all of this machine's, and says so.
 pub(crate) fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListener, JoinError> {
     let mut found = resolve(options, deadline)?;
     if options.listens_everywhere() && found.iter().all(is_loopback) {
@@ -164,7 +164,7 @@ fn everywhere(found: &[SocketAddr]) -> SocketAddr {
 }
 
 /// Opens a listener for the peers' connections at `here`, this rank's end of its connection to rank
-/// 0 or, on rank 0, its address in the meeting. Returns it with its port.
+/// 0 or, on rank 0, its address in the rendezvous. Returns it with its port.
 pub(crate) fn listen(options: &JoinOptions, here: io::Result<SocketAddr>) -> io::Result<(TcpListener, u16)> {
     let mut here = here?;
     // A process next to rank 0 has met it at a loopback address, which no other machine can reach.

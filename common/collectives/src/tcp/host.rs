@@ -1,88 +1,89 @@
-//! Rank 0's part in the meeting: it waits for all others, compares their settings and answers them.
+//! Rank 0's part in the rendezvous: it waits for all others, compares their settings and answers
+//! them.
 
 use super::JoinOptions;
+use super::acceptor::Acceptor;
 use super::address::Directory;
 use super::error::{JoinError, ranks};
-use super::greeting::{Answer, GRACE, Hello, Until, receive, send};
+use super::messages::{Answer, GRACE, Hello, Until, receive, send};
 use super::proof::random;
-use super::reception::Reception;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How long a rank that has proven itself may take to send its greeting.
-const GREETING: Duration = Duration::from_secs(5);
+/// How long a rank that has proven itself may take to register.
+const REGISTRATION: Duration = Duration::from_secs(5);
 
-/// A rank that has greeted rank 0.
-struct Guest {
+/// A rank that has registered with rank 0.
+struct Joiner {
     link: TcpStream,
     /// The address of its process, as rank 0 sees it.
     ip: IpAddr,
     hello: Hello,
 }
 
-/// The ranks that have greeted rank 0.
-struct Guests {
+/// The ranks that have registered with rank 0.
+struct Joiners {
     /// By rank; `None` for rank 0, and for ranks that are missing.
-    by_rank: Vec<Option<Guest>>,
-    /// The ranks whose processes ended after their greeting, and have not been replaced.
+    by_rank: Vec<Option<Joiner>>,
+    /// The ranks whose processes ended after they had registered, and have not been replaced.
     ended: Vec<u32>,
     /// The rank that keeps the job from starting, if there was one.
     rejected: Vec<(u32, TcpStream)>,
 }
 
-impl Guests {
+impl Joiners {
     fn new(world_size: u32) -> Self {
-        Guests { by_rank: (0..world_size).map(|_| None).collect(), ended: Vec::new(), rejected: Vec::new() }
+        Joiners { by_rank: (0..world_size).map(|_| None).collect(), ended: Vec::new(), rejected: Vec::new() }
     }
 
-    /// Returns the ranks that have not greeted rank 0, or no longer run.
+    /// Returns the ranks that have not registered, or no longer run.
     fn missing(&self) -> Vec<u32> {
         let ranks = (0..).zip(&self.by_rank).skip(1);
-        ranks.filter_map(|(rank, guest)| guest.is_none().then_some(rank)).collect()
+        ranks.filter_map(|(rank, joiner)| joiner.is_none().then_some(rank)).collect()
     }
 
-    /// Adds a guest. Its rank is one of the job's.
-    fn admit(&mut self, rank: u32, guest: Guest) {
+    /// Adds a joiner. Its rank is one of the job's.
+    fn admit(&mut self, rank: u32, joiner: Joiner) {
         self.ended.retain(|&ended| ended != rank);
-        self.by_rank[rank as usize] = Some(guest);
+        self.by_rank[rank as usize] = Some(joiner);
     }
 
-    /// Drops the guests that have hung up. True if there were any.
+    /// Drops the joiners that have hung up. True if there were any.
     fn drop_ended(&mut self) -> bool {
         let before = self.ended.len();
         for (rank, place) in (0..).zip(&mut self.by_rank) {
-            if place.take_if(|guest| has_hung_up(&guest.link)).is_some() {
+            if place.take_if(|joiner| has_hung_up(&joiner.link)).is_some() {
                 self.ended.push(rank);
             }
         }
         self.ended.len() > before
     }
 
-    /// Returns all guests with their ranks, in rank order.
-    fn present(self) -> impl Iterator<Item = (u32, Guest)> {
-        (0..).zip(self.by_rank).filter_map(|(rank, guest)| Some((rank, guest?)))
+    /// Returns all joiners with their ranks, in rank order.
+    fn present(self) -> impl Iterator<Item = (u32, Joiner)> {
+        (0..).zip(self.by_rank).filter_map(|(rank, joiner)| Some((rank, joiner?)))
     }
 }
 
 /// Waits for all other ranks, on rank 0, and tells them where every rank listens.
 pub(crate) fn host(
     options: &JoinOptions,
-    meeting: &TcpListener,
+    rendezvous: &TcpListener,
     port: u16,
     mut deadline: Instant,
 ) -> Result<(Vec<(u32, TcpStream)>, Directory), JoinError> {
     let begin = Instant::now();
-    let mut guests = Guests::new(options.world_size);
+    let mut joiners = Joiners::new(options.world_size);
     let system = |source| JoinError::System { what: "answer the other ranks", source };
-    let mut reception = Reception::open(meeting, options.key()).map_err(system)?;
-    if let Err(reason) = gather(options, &mut reception, &mut guests, &mut deadline) {
-        refuse(&mut reception, guests, &reason, deadline.min(Instant::now() + GRACE));
+    let mut acceptor = Acceptor::open(rendezvous, options.key()).map_err(system)?;
+    if let Err(reason) = gather(options, &mut acceptor, &mut joiners, &mut deadline) {
+        refuse(&mut acceptor, joiners, &reason, deadline.min(Instant::now() + GRACE));
         return Err(JoinError::Refused(reason));
     }
     let mut listeners = vec![(IpAddr::V4(Ipv4Addr::LOCALHOST), port)];
     let mut links = Vec::new();
-    for (rank, Guest { link, ip, hello }) in guests.present() {
+    for (rank, Joiner { link, ip, hello }) in joiners.present() {
         listeners.push((ip, hello.port));
         links.push((rank, link));
     }
@@ -111,7 +112,7 @@ fn welcome(links: &[(u32, TcpStream)], answer: &Answer) -> Result<(), (u32, io::
     Ok(())
 }
 
-/// Collects the greetings of all other ranks, on rank 0. A process that ends after its greeting
+/// Collects the registrations of all other ranks, on rank 0. A process that ends after its own
 /// leaves its rank to another one.
 ///
 /// # Errors
@@ -119,53 +120,53 @@ fn welcome(links: &[(u32, TcpStream)], answer: &Answer) -> Result<(), (u32, io::
 /// enough. That moment is `deadline` afterwards.
 fn gather(
     options: &JoinOptions,
-    reception: &mut Reception<'_>,
-    guests: &mut Guests,
+    acceptor: &mut Acceptor<'_>,
+    joiners: &mut Joiners,
     deadline: &mut Instant,
 ) -> Result<(), String> {
     let listen = |error: io::Error| format!("rank 0 cannot listen: {error}");
     loop {
-        if guests.missing().is_empty() && !guests.drop_ended() {
+        if joiners.missing().is_empty() && !joiners.drop_ended() {
             return Ok(());
         }
-        let Some((rank, link)) = reception.next(*deadline).map_err(listen)? else {
-            guests.drop_ended();
-            return Err(incomplete(options, guests, reception));
+        let Some((rank, link)) = acceptor.next(*deadline).map_err(listen)? else {
+            joiners.drop_ended();
+            return Err(incomplete(options, joiners, acceptor));
         };
-        let soon = (*deadline).min(Instant::now() + GREETING);
+        let soon = (*deadline).min(Instant::now() + REGISTRATION);
         let problem = match receive::<Hello>(Until(&link, soon)) {
-            Ok(hello) => match objection(options, guests, rank, &hello) {
+            Ok(hello) => match objection(options, joiners, rank, &hello) {
                 None => {
                     let Ok(peer) = link.peer_addr() else { continue };
                     *deadline = (*deadline).min(Instant::now() + hello.left.min(options.timeout));
-                    guests.admit(rank, Guest { link, ip: peer.ip().to_canonical(), hello });
+                    joiners.admit(rank, Joiner { link, ip: peer.ip().to_canonical(), hello });
                     continue;
                 }
                 Some(problem) => problem,
             },
             Err(unread) => match unread.other_version(0, rank) {
                 Some(problem) => problem,
-                // The guest's process has ended, or hangs.
+                // The joiner's process has ended, or hangs.
                 None => continue,
             },
         };
-        guests.rejected.push((rank, link));
+        joiners.rejected.push((rank, link));
         return Err(problem);
     }
 }
 
-/// Tells all guests why the job does not start, and until `end` also the ranks that are still to
+/// Tells all joiners why the job does not start, and until `end` also the ranks that are still to
 /// come: rank 0's address would not answer them, and they would not learn the reason.
-fn refuse(reception: &mut Reception<'_>, mut guests: Guests, reason: &str, end: Instant) {
+fn refuse(acceptor: &mut Acceptor<'_>, mut joiners: Joiners, reason: &str, end: Instant) {
     let refused = Answer::Refused(reason.into());
-    let rejected = std::mem::take(&mut guests.rejected);
-    let mut missing = guests.missing();
+    let rejected = std::mem::take(&mut joiners.rejected);
+    let mut missing = joiners.missing();
     missing.retain(|&rank| rejected.iter().all(|&(told, _)| told != rank));
-    let present = guests.present().map(|(rank, guest)| (rank, guest.link));
+    let present = joiners.present().map(|(rank, joiner)| (rank, joiner.link));
     present.chain(rejected).for_each(|(_, link)| drop(send(&link, &refused)));
     while !missing.is_empty() {
-        let Ok(Some((rank, link))) = reception.next(end) else { return };
-        // A connection that is closed with an unread greeting may lose the answer.
+        let Ok(Some((rank, link))) = acceptor.next(end) else { return };
+        // A connection that is closed with an unread registration may lose the answer.
         let _ = receive::<Hello>(Until(&link, end));
         let _ = send(&link, &refused);
         missing.retain(|&other| other != rank);
@@ -173,15 +174,15 @@ fn refuse(reception: &mut Reception<'_>, mut guests: Guests, reason: &str, end: 
 }
 
 /// Returns which ranks are missing at the deadline, and possible reasons, in words.
-fn incomplete(options: &JoinOptions, guests: &Guests, reception: &Reception<'_>) -> String {
-    let strangers = reception.strangers.map_or(String::new(), |(count, last)| {
+fn incomplete(options: &JoinOptions, joiners: &Joiners, acceptor: &Acceptor<'_>) -> String {
+    let strangers = acceptor.wrong_keys.map_or(String::new(), |(count, last)| {
         format!(
             "\nConnections with another secret than rank 0's, or none: {count}, the last from {last}. Is \
              ZERO_JOB_SECRET the same for every rank?"
         )
     });
     let (ended, absent): (Vec<u32>, Vec<u32>) =
-        guests.missing().into_iter().partition(|rank| guests.ended.contains(rank));
+        joiners.missing().into_iter().partition(|rank| joiners.ended.contains(rank));
     let mut problems = Vec::new();
     let mut remedies = Vec::new();
     if !absent.is_empty() {
@@ -202,8 +203,8 @@ fn incomplete(options: &JoinOptions, guests: &Guests, reception: &Reception<'_>)
     )
 }
 
-/// Returns why a guest cannot take part; `None` if it can.
-fn objection(options: &JoinOptions, guests: &Guests, rank: u32, hello: &Hello) -> Option<String> {
+/// Returns why a joiner cannot take part; `None` if it can.
+fn objection(options: &JoinOptions, joiners: &Joiners, rank: u32, hello: &Hello) -> Option<String> {
     let Hello { world_size, process, .. } = *hello;
     if world_size != options.world_size {
         return Some(format!(
@@ -211,7 +212,7 @@ fn objection(options: &JoinOptions, guests: &Guests, rank: u32, hello: &Hello) -
             options.world_size
         ));
     }
-    let taken = match guests.by_rank.get(rank as usize) {
+    let taken = match joiners.by_rank.get(rank as usize) {
         Some(Some(earlier)) => (!has_hung_up(&earlier.link)).then_some(earlier.hello.process),
         Some(None) => (rank == 0).then_some(std::process::id()),
         None => return Some(format!("there is no rank {rank} among {world_size} ranks")),

@@ -1,13 +1,13 @@
-//! The meeting at the address of rank 0, and the connections between every two ranks.
+//! The rendezvous at the address of rank 0, and the connections between every two ranks.
 
 use super::JoinOptions;
+use super::acceptor::Acceptor;
 use super::address::{Directory, listen, open};
 use super::error::{JoinError, ranks};
-use super::greeting::{GRACE, Until};
-use super::guest::{greet_rank0, reach_rank0};
 use super::host::{has_hung_up, host};
+use super::joiner::{reach_rank0, register_with_rank0};
+use super::messages::{GRACE, Until};
 use super::proof::{Key, Unproven, prove};
-use super::reception::Reception;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -16,26 +16,26 @@ use std::time::{Duration, Instant};
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A process's connections.
-pub(crate) struct Met {
+pub(crate) struct Connected {
     /// To every other rank, by rank.
     pub(crate) peers: Vec<Option<TcpStream>>,
-    /// Those of the meeting: to rank 0, or at rank 0 to all others.
+    /// Those of the rendezvous: to rank 0, or at rank 0 to all others.
     pub(crate) links: Vec<(u32, TcpStream)>,
 }
 
-/// Meets the other processes and connects to each of them.
-pub(crate) fn meet(options: &JoinOptions) -> Result<Met, JoinError> {
+/// Meets the other processes at rank 0's address and connects to each of them.
+pub(crate) fn rendezvous(options: &JoinOptions) -> Result<Connected, JoinError> {
     let deadline = Instant::now() + options.timeout;
     let system = |source| JoinError::System { what: "listen for the other ranks", source };
     let (mut links, directory, listener, port);
     if options.rank == 0 {
-        let meeting = open(options, deadline)?;
-        (listener, port) = listen(options, meeting.local_addr()).map_err(system)?;
-        (links, directory) = host(options, &meeting, port, deadline)?;
+        let rendezvous = open(options, deadline)?;
+        (listener, port) = listen(options, rendezvous.local_addr()).map_err(system)?;
+        (links, directory) = host(options, &rendezvous, port, deadline)?;
     } else {
         let link = reach_rank0(options, deadline)?;
         (listener, port) = listen(options, link.local_addr()).map_err(system)?;
-        directory = greet_rank0(options, &link, port, deadline)?;
+        directory = register_with_rank0(options, &link, port, deadline)?;
         links = vec![(0, link)];
     }
     let peers = connect(options, &listener, &directory, &links, deadline)?;
@@ -43,7 +43,7 @@ pub(crate) fn meet(options: &JoinOptions) -> Result<Met, JoinError> {
         link.set_read_timeout(None).map_err(system)?;
         link.set_nodelay(true).map_err(system)?;
     }
-    Ok(Met { peers, links })
+    Ok(Connected { peers, links })
 }
 
 /// Connects to all lower ranks and accepts connections of all higher ones.
@@ -71,14 +71,14 @@ fn connect(
         peers[peer as usize] = Some(stream);
     }
     let system = |source| JoinError::System { what: "accept the other ranks' connections", source };
-    let mut reception = Reception::open(listener, directory.key).map_err(system)?;
+    let mut acceptor = Acceptor::open(listener, directory.key).map_err(system)?;
     loop {
         let is_missing = |peer: u32| peer > rank && peers[peer as usize].is_none();
         let missing: Vec<u32> = (0..options.world_size).filter(|&peer| is_missing(peer)).collect();
         if missing.is_empty() {
             return Ok(peers);
         }
-        // Rank 0 also has the connections of the meeting, which end with the processes.
+        // Rank 0 also has the connections of the rendezvous, which end with the processes.
         let lost = |(peer, link): &&(u32, TcpStream)| missing.contains(peer) && has_hung_up(link);
         if let Some(&(peer, _)) = links.iter().find(lost) {
             return Err(ended(peer, "it closed its connection to rank 0".into()));
@@ -87,7 +87,7 @@ fn connect(
         if now >= deadline {
             return Err(apart(&missing));
         }
-        let next = reception.next(deadline.min(now + POLL_INTERVAL)).map_err(system)?;
+        let next = acceptor.next(deadline.min(now + POLL_INTERVAL)).map_err(system)?;
         if let Some((peer, stream)) = next.filter(|(peer, _)| missing.contains(peer)) {
             peers[peer as usize] = Some(stream);
         }

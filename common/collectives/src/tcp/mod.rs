@@ -5,15 +5,15 @@
 //! else is read. Nothing is encrypted: a program that can read or change the network's packets can
 //! read and change the ranks' messages.
 
+pub(crate) mod acceptor;
 mod address;
 pub(crate) mod connections;
 mod error;
-pub(crate) mod greeting;
-mod guest;
 mod host;
 mod join;
+mod joiner;
+pub(crate) mod messages;
 pub(crate) mod proof;
-pub(crate) mod reception;
 
 pub use error::JoinError;
 #[cfg(feature = "mpi")]
@@ -60,10 +60,10 @@ pub struct Joined {
 /// # Errors
 /// [`JoinError`], in all processes that have reached rank 0 so far.
 pub fn join(options: &JoinOptions) -> Result<Joined, JoinError> {
-    let met = join::meet(options)?;
+    let connected = join::rendezvous(options)?;
     let failed = |source| JoinError::System { what: "set up its connections to the others", source };
     let mailbox = Arc::new(Mailbox::default());
-    let connections = Connections::start(met.peers, &mailbox, options.timeout).map_err(failed)?;
+    let connections = Connections::start(connected.peers, &mailbox, options.timeout).map_err(failed)?;
     let endpoint = Endpoint {
         rank: options.rank,
         size: options.world_size,
@@ -71,5 +71,5 @@ pub fn join(options: &JoinOptions) -> Result<Joined, JoinError> {
         transport: Box::new(connections),
         timeout: options.timeout,
     };
-    Ok(Joined { group: Arc::new(endpoint).group(WORLD), links: met.links })
+    Ok(Joined { group: Arc::new(endpoint).group(WORLD), links: connected.links })
 }

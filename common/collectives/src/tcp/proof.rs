@@ -3,7 +3,7 @@
 //! The accepting end sends a challenge. The connecting end answers with its rank, a challenge of
 //! its own and its proof, and the accepting end with its proof. Every message has a fixed length. A
 //! proof is BLAKE3's keyed hash of the end's role, the rank and both challenges; the key belongs to
-//! one meeting. A stranger learns 32 random bytes and nothing else.
+//! one rendezvous. A stranger learns 32 random bytes and nothing else.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -33,15 +33,15 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// A key that identifies the members of a meeting. Comparing keys and proofs takes the same time
+/// A key that identifies the members of a rendezvous. Comparing keys and proofs takes the same time
 /// wherever they differ.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key(blake3::Hash);
 
 impl Key {
-    /// Returns the key of the meeting at `port`. Without a secret every program of this machine
+    /// Returns the key of the rendezvous at `port`. Without a secret every program of this machine
     /// knows it.
-    pub(crate) fn of_meeting(secret: Option<Secret>, port: u16) -> Self {
+    pub(crate) fn of_rendezvous(secret: Option<Secret>, port: u16) -> Self {
         secret.unwrap_or(Secret::new(b"")).0.bound_to(b"meeting", &port.to_le_bytes())
     }
 
@@ -151,15 +151,15 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_holds_for_one_secret_meeting_rank_and_challenge() {
-        let key = |secret: &[u8], port| Key::of_meeting(Some(Secret::new(secret)), port);
+    fn a_proof_holds_for_one_secret_rendezvous_rank_and_challenge() {
+        let key = |secret: &[u8], port| Key::of_rendezvous(Some(Secret::new(secret)), port);
         let (ours, challenge) = (key(b"ours", 80), Challenge(random().unwrap()));
         let answer = answer(ours, &challenge, 3);
         let (rank, theirs) = challenge.verify(ours, &answer).unwrap();
         assert_eq!(rank, 3);
         assert_ne!(theirs, answer[36..], "an end cannot send back what it received");
         for other in
-            [key(b"theirs", 80), key(b"ours", 81), Key::of_meeting(None, 80), ours.of_peers(&[0; 32])]
+            [key(b"theirs", 80), key(b"ours", 81), Key::of_rendezvous(None, 80), ours.of_peers(&[0; 32])]
         {
             assert!(challenge.verify(other, &answer).is_none());
         }

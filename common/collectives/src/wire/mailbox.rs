@@ -141,7 +141,7 @@ impl Mailbox {
         });
     }
 
-    /// Notes that `rank` has handed in at least `count` collectives of `group` to an external
+    /// Notes that `rank` has enqueued at least `count` collectives of `group` in an external
     /// engine.
     pub(crate) fn report(&self, group: u64, rank: u32, count: u64) {
         let arrivals = &mut *lock(&self.arrivals);

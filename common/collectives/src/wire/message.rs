@@ -46,7 +46,7 @@ pub(crate) enum Head {
     Failed { group: u64, failure: Failure },
     /// The sender takes no further part in the group.
     Departed { group: u64 },
-    /// The number of collectives that the sender has handed in to the engine that moves their data.
+    /// The number of collectives that the sender has enqueued in the engine that moves their data.
     Report { group: u64, count: u64 },
     /// The sender has been waiting for a rank for a while; `None`: it no longer waits.
     Waits { rank: Option<u32> },

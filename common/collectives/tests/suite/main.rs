@@ -5,8 +5,8 @@
 
 mod common;
 mod failures;
-mod meeting;
 mod operations;
 mod processes;
+mod rendezvous;
 mod telling;
 mod trust;

@@ -261,7 +261,7 @@ fn a_rank_that_leaves_early_is_named() {
 /// How much later than the deadline a waiting rank may end, with some time for busy machines.
 const GRACE: Duration = Duration::from_millis(2500);
 
-/// Returns every rank's error at a meeting.
+/// Returns every rank's error at a rendezvous.
 fn refused(place: &JoinOptions, change: impl Fn(JoinOptions) -> Option<JoinOptions> + Sync) -> Vec<String> {
     let (errors, took) = timed(|| meet(place, |place| Some(join(&change(place)?).err()?.to_string())));
     assert!(took < place.timeout + GRACE, "the deadline holds: {took:?}");

@@ -81,6 +81,6 @@ fn idle_strangers_do_not_delay_the_meeting() {
         timed(|| drop(join(&with_secret("secret", place)).unwrap())).1
     });
     let delayed = times[1..].iter().max().unwrap();
-    println!("with 200 idle connections the meeting took {delayed:?}");
+    println!("with 200 idle connections the rendezvous took {delayed:?}");
     assert!(*delayed < Duration::from_secs(1), "{times:?}");
 }

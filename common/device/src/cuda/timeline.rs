@@ -29,8 +29,8 @@ struct Point {
     mark: Mark,
     /// In nanoseconds of real time since the run started.
     queued: i64,
-    /// How long the run had been held by then.
-    held: Duration,
+    /// How long the run had been paused by then.
+    paused: Duration,
 }
 
 /// A stretch of work that has begun; see `Timeline::end`.
@@ -84,9 +84,9 @@ impl Timeline {
 
     fn point(&self, state: &mut Pending, stream: &Stream) -> Result<Point> {
         let mark = state.spare.pop().map_or_else(Mark::new, Ok)?;
-        let (queued, held) = (self.now(), self.emitter.held());
+        let (queued, paused) = (self.now(), self.emitter.paused());
         stream.mark(&mark)?;
-        Ok(Point { mark, queued, held })
+        Ok(Point { mark, queued, paused })
     }
 
     /// Begins a stretch of work on `stream`. Emits the finished stretches.
@@ -128,7 +128,7 @@ impl Timeline {
                     state.communicated.0 += 1;
                     state.communicated.1 += (to - from) as u64;
                 }
-                let on_clock = |at: i64, point: &Point| (at - point.held.as_nanos() as i64).max(0) as u64;
+                let on_clock = |at: i64, point: &Point| (at - point.paused.as_nanos() as i64).max(0) as u64;
                 let (from, to) = (on_clock(from, &began), on_clock(to, &ended));
                 self.emitter.emit_timed(|at| What::Ran {
                     work,

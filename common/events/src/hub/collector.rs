@@ -133,19 +133,16 @@ impl Collector {
     fn collect(&mut self, all: bool) -> EventBatch {
         let (pace, settle) = (self.options.pace.as_ref(), SETTLE[usize::from(self.options.remote)]);
         let now = self.receivers.first().map_or(0, Receiver::elapsed);
-        let held = pace.map_or(0, |pace| pace.held().as_nanos() as u64);
-        // The clock of a held run stands still. After `settle` nanoseconds without activity, no
+        let paused = pace.map_or(0, |pace| pace.paused().as_nanos() as u64);
+        // The clock of a paused run stands still. After `settle` nanoseconds without activity, no
         // event is still in transit.
         let still = pace.is_some_and(|pace| pace.quiet().as_nanos() as u64 >= settle);
-        let settled = match all || still {
-            true => u64::MAX,
-            false => now.saturating_sub(held).saturating_sub(settle),
-        };
+        let settled = if all || still { u64::MAX } else { now.saturating_sub(paused).saturating_sub(settle) };
         self.receivers.iter().for_each(|receiver| receiver.drain(&mut self.waiting));
         if self.options.remote {
             // Another process's clock may be ahead, because it did not stop at the same time as
             // this process's clock.
-            let latest = self.receivers.first().map_or(0, Receiver::elapsed).saturating_sub(held);
+            let latest = self.receivers.first().map_or(0, Receiver::elapsed).saturating_sub(paused);
             self.waiting.iter_mut().for_each(|event| event.at = event.at.min(latest));
         }
         // The sort is stable, so that one rank's events of the same nanosecond keep their order.

@@ -1,11 +1,11 @@
 //! Pacing a run: pause, step and slow motion.
 //!
 //! A viewer sets the pace. Ranks call [`Pace::pass`] at every [`Boundary`], outside collectives,
-//! and block there while the run is held.
+//! and block there while the run is paused.
 //!
-//! Run time stands still while the run is held: [`Pace::held`] is the time during which at least
-//! one rank was held and no event happened on any rank. Event times and deadlines leave it out. So
-//! a run looks the same at every pace, and watching it causes no timeouts.
+//! Run time stands still while the run is paused: [`Pace::paused`] is the time during which at
+//! least one rank was held and no event happened on any rank. Event times and deadlines leave it
+//! out. So a run looks the same at every pace, and watching it causes no timeouts.
 
 mod gate;
 
@@ -150,7 +150,7 @@ impl Pace {
             Control::Step(granularity) => self.set(|gate| gate.step(granularity)),
             Control::Slow(factor) if factor < 1.0 => {
                 let real = self.epoch.elapsed();
-                let run = real.saturating_sub(self.held());
+                let run = real.saturating_sub(self.paused());
                 self.set(|gate| gate.mode = Mode::Slow { factor: factor.max(0.001), real, run });
             }
             Control::Resume | Control::Slow(_) => self.set(|gate| gate.mode = Mode::Free),
@@ -192,7 +192,7 @@ impl Pace {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Blocks while the run is held. Called by ranks, through [`crate::Emitter::boundary`].
+    /// Blocks while the run is paused. Called by ranks, through [`crate::Emitter::boundary`].
     pub fn pass(&self, rank: u32, boundary: Boundary) {
         if !self.active.load(Ordering::Acquire) {
             return;
@@ -273,7 +273,7 @@ impl Pace {
 
     /// Returns the total time so far during which ranks were held and no event happened. Deadlines
     /// subtract it.
-    pub fn held(&self) -> Duration {
+    pub fn paused(&self) -> Duration {
         self.subtract_stop();
         // A release moves time from one part of the sum to the other. A deadline that saw neither
         // would pass at once.
@@ -282,7 +282,7 @@ impl Pace {
         self.held_by_now()
     }
 
-    /// Returns the same time as [`Pace::held`]. The caller has locked the gate, or no rank is held.
+    /// Returns the same time as [`Pace::paused`]. The caller has locked the gate, or no rank is held.
     fn held_by_now(&self) -> Duration {
         Duration::from_nanos(self.frozen.load(Ordering::Acquire)) + self.quiet()
     }

@@ -151,21 +151,21 @@ fn cancelling_releases_all_ranks_for_good() {
 #[test]
 fn held_time_grows_while_held_and_stays_afterwards() {
     let pace = Arc::new(Pace::default());
-    assert_eq!(pace.held(), Duration::ZERO);
+    assert_eq!(pace.paused(), Duration::ZERO);
     pace.control(Control::Pause);
-    assert_eq!(pace.held(), Duration::ZERO, "no rank is held yet");
+    assert_eq!(pace.paused(), Duration::ZERO, "no rank is held yet");
     let rank = std::thread::spawn({
         let pace = pace.clone();
         move || pace.pass(0, Boundary::Unit)
     });
-    while pace.held() < Duration::from_millis(5) {
+    while pace.paused() < Duration::from_millis(5) {
         std::thread::yield_now();
     }
     pace.control(Control::Resume);
     rank.join().unwrap();
-    let held = pace.held();
+    let held = pace.paused();
     assert!(held >= Duration::from_millis(5));
-    assert_eq!(pace.held(), held, "time runs again");
+    assert_eq!(pace.paused(), held, "time runs again");
 }
 
 /// If a deadline saw less held time, it would expire at once.
@@ -173,7 +173,7 @@ fn held_time_grows_while_held_and_stays_afterwards() {
 fn held_time_never_falls_when_a_rank_is_released() {
     let pace = Arc::new(Pace::default());
     for _ in 0..400 {
-        let before = pace.held();
+        let before = pace.paused();
         pace.control(Control::Pause);
         let rank = std::thread::spawn({
             let pace = pace.clone();
@@ -181,11 +181,11 @@ fn held_time_never_falls_when_a_rank_is_released() {
         });
         let mut held = Duration::ZERO;
         while held < before + Duration::from_micros(300) {
-            held = pace.held();
+            held = pace.paused();
         }
         pace.control(Control::Resume);
         while !rank.is_finished() {
-            let now = pace.held();
+            let now = pace.paused();
             assert!(now >= held, "{now:?} after {held:?}");
             held = now;
         }
@@ -197,15 +197,15 @@ fn held_time_never_falls_when_a_rank_is_released() {
 fn with_several_processes_a_pause_is_held_time_even_where_no_rank_is_held() {
     let pace = Pace::default();
     pace.share_between_processes();
-    assert_eq!(pace.held(), Duration::ZERO);
+    assert_eq!(pace.paused(), Duration::ZERO);
     pace.control(Control::Pause);
-    while pace.held() < Duration::from_millis(5) {
+    while pace.paused() < Duration::from_millis(5) {
         std::thread::yield_now();
     }
     pace.control(Control::Resume);
-    let held = pace.held();
+    let held = pace.paused();
     assert!(held >= Duration::from_millis(5));
-    assert_eq!(pace.held(), held, "time runs again");
+    assert_eq!(pace.paused(), held, "time runs again");
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn slow_motion_stretches_run_time() {
         while work.elapsed() < Duration::from_millis(1) {}
         pace.pass(0, Boundary::Unit);
     }
-    let (real, held) = (start.elapsed(), pace.held());
+    let (real, held) = (start.elapsed(), pace.paused());
     let run = real - held;
     assert!(run >= Duration::from_millis(5), "work is run time: {run:?}");
     assert!(real.as_secs_f64() >= 9.0 * 0.005, "5 ms of work took only {real:?} at a tenth of the speed");
@@ -233,15 +233,15 @@ fn the_next_read_of_the_time_subtracts_a_stop() {
     for stop in 1..=2 {
         pace.runs(Duration::ZERO);
         std::thread::sleep(Duration::from_millis(60));
-        let before = pace.held();
+        let before = pace.paused();
         continued.store(true, Ordering::Release);
         pace.runs(Duration::ZERO);
-        let left_out = pace.held() - before;
+        let left_out = pace.paused() - before;
         assert!(left_out >= Duration::from_millis(60), "stop {stop}: {left_out:?}");
-        assert_eq!(pace.held() - before, left_out, "once");
+        assert_eq!(pace.paused() - before, left_out, "once");
     }
-    let before = pace.held();
+    let before = pace.paused();
     pace.runs(Duration::from_secs(60));
     continued.store(true, Ordering::Release);
-    assert_eq!(pace.held(), before);
+    assert_eq!(pace.paused(), before);
 }

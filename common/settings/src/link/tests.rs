@@ -31,7 +31,7 @@ fn the_ways_between_places_have_their_own_presets() {
         let error = parse_host(name).unwrap().link.bandwidth / exact - 1.0;
         assert!(error.abs() < 1e-3, "{name}: {error}");
     }
-    assert_eq!(parse_disk("80us,2.5GB/s").unwrap().words(), "80 µs, 2.50 GB/s");
+    assert_eq!(parse_disk("80us,2.5GB/s").unwrap().describe(), "80 µs, 2.50 GB/s");
     assert!(parse_host("nvlink").is_err() && parse_disk("pcie4").is_err());
 }
 
@@ -59,7 +59,7 @@ fn what_is_written_as_a_flag_is_read_again_to_three_digits() {
 
 #[test]
 fn words_carry_the_figures() {
-    assert_eq!(parse("ethernet25g").unwrap().words(), "25G Ethernet: 50 µs, 3.12 GB/s");
-    assert_eq!(parse("1.5ms,3GB/s").unwrap().words(), "1.5 ms, 3.00 GB/s");
-    assert_eq!(parse("0,100MB/s").unwrap().words(), "0 s, 100 MB/s");
+    assert_eq!(parse("ethernet25g").unwrap().describe(), "25G Ethernet: 50 µs, 3.12 GB/s");
+    assert_eq!(parse("1.5ms,3GB/s").unwrap().describe(), "1.5 ms, 3.00 GB/s");
+    assert_eq!(parse("0,100MB/s").unwrap().describe(), "0 s, 100 MB/s");
 }

@@ -105,7 +105,7 @@ fn optimizer(config: &Config) -> String {
 
 fn precision(config: &Config) -> String {
     let scaled = if config.loss_scaling.is_some() { ", scaled loss" } else { "" };
-    format!("{}{scaled}", settings::precision::words(config.precision))
+    format!("{}{scaled}", settings::precision::describe(config.precision))
 }
 
 /// Checks that a run of `now`'s identity may resume the checkpoint in `path`.

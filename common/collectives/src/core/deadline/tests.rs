@@ -11,7 +11,7 @@ use std::time::Instant;
 /// A waiter whose clocks and peers the test sets.
 struct Script {
     timeout: Duration,
-    held: Cell<Duration>,
+    paused: Cell<Duration>,
     since_delivery: Cell<Duration>,
     published: RefCell<Vec<Option<u32>>>,
     /// Ranks below this one are blocked.
@@ -23,8 +23,8 @@ impl Waiter for Script {
         self.timeout
     }
 
-    fn held(&self, _: &Observer) -> Duration {
-        self.held.get()
+    fn paused(&self, _: &Observer) -> Duration {
+        self.paused.get()
     }
 
     fn since_delivery(&self, _: Duration) -> Duration {
@@ -43,7 +43,7 @@ impl Waiter for Script {
 fn script(timeout: Duration) -> (Script, Call) {
     let waiter = Script {
         timeout,
-        held: Cell::default(),
+        paused: Cell::default(),
         since_delivery: Cell::new(Duration::MAX),
         published: RefCell::default(),
         blocked: Cell::default(),
@@ -72,7 +72,7 @@ fn time_under_hold_does_not_count() {
     let mut deadline = start(&script);
     wait(Duration::from_micros(1));
     assert_eq!(deadline.left(&[1]), Err(1));
-    script.0.held.set(seconds(60));
+    script.0.paused.set(seconds(60));
     assert!(deadline.left(&[1]).is_ok());
 }
 

@@ -32,10 +32,10 @@ fn a_peer_that_has_ended_is_not_blamed_on_firewalls_and_the_timeout() {
 
 #[test]
 fn rank_0_notices_at_once_that_a_rank_it_waits_for_has_ended() {
-    let meeting = listener();
-    let address = meeting.local_addr().unwrap();
+    let rendezvous = listener();
+    let address = rendezvous.local_addr().unwrap();
     drop(TcpStream::connect(address).unwrap());
-    let (link, _) = meeting.accept().unwrap();
+    let (link, _) = rendezvous.accept().unwrap();
     let error = error_of(0, address, &[(1, link)]);
     assert!(matches!(&error, JoinError::Ended { rank: 0, peer: 1, .. }), "{error}");
 }

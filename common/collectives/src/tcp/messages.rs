@@ -1,5 +1,5 @@
-//! The messages of the meeting, once both ends are proven: short, with their length and version in
-//! front.
+//! The messages of the rendezvous, once both ends are proven: short, with their length and version
+//! in front.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub(crate) const RETRY: Duration = Duration::from_millis(20);
 /// No message is longer.
 const LONGEST: u32 = 1 << 20;
 
-/// A process's greeting to rank 0.
+/// What a process registers with rank 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) world_size: u32,
@@ -28,7 +28,7 @@ pub(crate) struct Hello {
     pub(crate) settings: String,
 }
 
-/// Rank 0's answer, once all ranks have greeted it.
+/// Rank 0's answer, once all ranks have registered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
     /// Where every rank listens, and the token from which the key of their connections is made.
@@ -57,7 +57,7 @@ impl From<io::Error> for Unread {
 /// Returns the words for two ranks that run different versions.
 pub(crate) fn versions(rank: u32, version: u32, other: u32, theirs: u32) -> String {
     format!(
-        "ranks run different versions of the program: rank {rank} speaks version {version} of the meeting, \
+        "ranks run different versions of the program: rank {rank} speaks version {version} of the rendezvous, \
          rank {other} version {theirs}\nInstall the same build on every machine."
     )
 }

@@ -1,10 +1,10 @@
-//! Every other rank's part in the meeting: it proves itself to rank 0, greets it and learns where
-//! its peers listen.
+//! Every other rank's part in the rendezvous: it proves itself to rank 0, registers and learns
+//! where its peers listen.
 
 use super::JoinOptions;
 use super::address::{Directory, reach, resolve};
 use super::error::JoinError;
-use super::greeting::{Answer, GRACE, Hello, RETRY, Unread, Until, receive, send};
+use super::messages::{Answer, GRACE, Hello, RETRY, Unread, Until, receive, send};
 use super::proof::{Unproven, prove};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -62,8 +62,8 @@ pub(crate) fn reach_rank0(options: &JoinOptions, deadline: Instant) -> Result<Tc
     }
 }
 
-/// Greets rank 0, to which this rank has proven itself, and blocks until it answers.
-pub(crate) fn greet_rank0(
+/// Registers with rank 0, to which this rank has proven itself, and blocks until it answers.
+pub(crate) fn register_with_rank0(
     options: &JoinOptions,
     link: &TcpStream,
     port: u16,

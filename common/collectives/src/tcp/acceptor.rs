@@ -13,7 +13,7 @@ const PROVING: Duration = Duration::from_secs(5);
 const MOST: usize = 256;
 
 /// A connection that has proven nothing yet.
-struct Caller {
+struct Candidate {
     stream: TcpStream,
     address: IpAddr,
     until: Instant,
@@ -22,11 +22,11 @@ struct Caller {
     filled: usize,
 }
 
-/// A caller's progress towards its proof.
+/// A candidate's progress towards its proof.
 enum Progress {
     Waiting,
     Gone,
-    Stranger,
+    WrongKey,
     Proven(u32),
 }
 
@@ -59,20 +59,20 @@ impl Refusal {
 }
 
 /// Accepts connections and hands out those that prove to know the key.
-pub(crate) struct Reception<'a> {
+pub(crate) struct Acceptor<'a> {
     listener: &'a TcpListener,
     key: Key,
-    callers: Vec<Caller>,
-    /// The number of callers with another key, and the address of the last.
-    pub(crate) strangers: Option<(usize, IpAddr)>,
+    candidates: Vec<Candidate>,
+    /// The number of candidates with another key, and the address of the last.
+    pub(crate) wrong_keys: Option<(usize, IpAddr)>,
 }
 
-impl<'a> Reception<'a> {
+impl<'a> Acceptor<'a> {
     /// # Errors
     /// The system's, if the listener cannot be used.
     pub(crate) fn open(listener: &'a TcpListener, key: Key) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        Ok(Reception { listener, key, callers: Vec::new(), strangers: None })
+        Ok(Acceptor { listener, key, candidates: Vec::new(), wrong_keys: None })
     }
 
     /// Blocks until the next rank has proven itself, and returns it with its connection; `None` at
@@ -86,11 +86,12 @@ impl<'a> Reception<'a> {
                 return Ok(Some(proven));
             }
             let now = Instant::now();
-            self.callers.retain(|caller| now < caller.until);
+            self.candidates.retain(|candidate| now < candidate.until);
             if now >= deadline {
                 return Ok(None);
             }
-            let soonest = self.callers.iter().map(|caller| caller.until).fold(deadline, Instant::min);
+            let soonest =
+                self.candidates.iter().map(|candidate| candidate.until).fold(deadline, Instant::min);
             self.wait(soonest.saturating_duration_since(now))?;
             self.accept_all()?;
         }
@@ -99,7 +100,7 @@ impl<'a> Reception<'a> {
     /// Blocks until a connection or data arrive, for at most `time`.
     fn wait(&self, time: Duration) -> io::Result<()> {
         let mut sources = vec![PollFd::new(self.listener, PollFlags::IN)];
-        sources.extend(self.callers.iter().map(|caller| PollFd::new(&caller.stream, PollFlags::IN)));
+        sources.extend(self.candidates.iter().map(|candidate| PollFd::new(&candidate.stream, PollFlags::IN)));
         let time = Timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ };
         match poll(&mut sources, Some(&time)) {
             Err(Errno::INTR) | Ok(_) => Ok(()),
@@ -111,16 +112,16 @@ impl<'a> Reception<'a> {
     fn accept_all(&mut self) -> io::Result<()> {
         loop {
             match self.listener.accept() {
-                Ok((stream, address)) => self.callers.extend(Caller::new(stream, address.ip()).ok()),
+                Ok((stream, address)) => self.candidates.extend(Candidate::new(stream, address.ip()).ok()),
                 Err(error) => match Refusal::of(&error) {
                     Refusal::None => return Ok(()),
                     Refusal::OfOne => {}
-                    Refusal::NoFiles if !self.callers.is_empty() => drop(self.callers.remove(0)),
+                    Refusal::NoFiles if !self.candidates.is_empty() => drop(self.candidates.remove(0)),
                     Refusal::NoFiles | Refusal::Broken => return Err(error),
                 },
             }
-            if self.callers.len() > MOST {
-                self.callers.remove(0);
+            if self.candidates.len() > MOST {
+                self.candidates.remove(0);
             }
         }
     }
@@ -129,17 +130,17 @@ impl<'a> Reception<'a> {
     /// forgets those that cannot.
     fn read_all(&mut self) -> Option<(u32, TcpStream)> {
         let mut index = 0;
-        while index < self.callers.len() {
-            let progress = self.callers[index].read(self.key);
+        while index < self.candidates.len() {
+            let progress = self.candidates[index].read(self.key);
             if matches!(progress, Progress::Waiting) {
                 index += 1;
                 continue;
             }
-            let Caller { stream, address, .. } = self.callers.remove(index);
+            let Candidate { stream, address, .. } = self.candidates.remove(index);
             match progress {
-                Progress::Stranger => {
-                    let count = self.strangers.map_or(0, |(count, _)| count);
-                    self.strangers = Some((count + 1, address));
+                Progress::WrongKey => {
+                    let count = self.wrong_keys.map_or(0, |(count, _)| count);
+                    self.wrong_keys = Some((count + 1, address));
                 }
                 Progress::Proven(rank) if stream.set_nonblocking(false).is_ok() => {
                     return Some((rank, stream));
@@ -151,13 +152,13 @@ impl<'a> Reception<'a> {
     }
 }
 
-impl Caller {
+impl Candidate {
     fn new(stream: TcpStream, address: IpAddr) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let challenge = Challenge::send(&stream)?;
         let until = Instant::now() + PROVING;
-        Ok(Caller { stream, address, until, challenge, answer: [0; ANSWER], filled: 0 })
+        Ok(Candidate { stream, address, until, challenge, answer: [0; ANSWER], filled: 0 })
     }
 
     fn read(&mut self, key: Key) -> Progress {
@@ -170,7 +171,7 @@ impl Caller {
                 Err(_) => return Progress::Gone,
             }
         }
-        let Some((rank, proof)) = self.challenge.verify(key, &self.answer) else { return Progress::Stranger };
+        let Some((rank, proof)) = self.challenge.verify(key, &self.answer) else { return Progress::WrongKey };
         if self.stream.write_all(&proof).is_ok() { Progress::Proven(rank) } else { Progress::Gone }
     }
 }

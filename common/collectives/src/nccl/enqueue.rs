@@ -1,7 +1,7 @@
 //! From a call that all ranks agree about to NCCL's queue.
 
 use super::calls::{CallState, Transfer};
-use super::watchdog::{Meeting, WatchedCommunicator, stopwatch};
+use super::watchdog::{HostBarrier, WatchedCommunicator, stopwatch};
 use crate::core::call::{Call, Signature};
 use crate::core::call_id::CallId;
 use crate::core::observer::Observer;
@@ -18,12 +18,12 @@ pub(crate) fn give_up_at_timeout<'a>(
     count: Option<u64>,
     observer: &'a Observer,
 ) -> impl Fn() -> Option<String> + 'a {
-    let waited = RefCell::new(stopwatch(watched.held(observer), watched.timeout));
+    let waited = RefCell::new(stopwatch(watched.paused(observer), watched.timeout));
     move || {
         if watched.control.failure(id).is_some() {
             return Some("the group has failed".into());
         }
-        if waited.borrow_mut().look(watched.held(observer)) < watched.timeout {
+        if waited.borrow_mut().look(watched.paused(observer)) < watched.timeout {
             return None;
         }
         let (culprit, reason) = watched.late(count);
@@ -32,18 +32,18 @@ pub(crate) fn give_up_at_timeout<'a>(
     }
 }
 
-/// Hands `transfers` to NCCL for the communication stream.
+/// Enqueues `transfers` on the communication stream, through NCCL.
 ///
-/// Where ranks are threads, no rank returns before all have handed in. A rank's next operation may
-/// load machine code, as cuBLASLt does for every new shape, or free memory. That waits for
-/// everything that runs in the context, the rank's own kernel included, and during that wait the
-/// driver may hold a lock of the process. The kernel waits for the other ranks' kernels, which the
-/// driver then does not launch, on this GPU or on another.
+/// Where ranks are threads, no rank returns before all have enqueued theirs. A rank's next
+/// operation may load machine code, as cuBLASLt does for every new shape, or free memory. That
+/// waits for everything that runs in the context, the rank's own kernel included, and during that
+/// wait the driver may hold a lock of the process. The kernel waits for the other ranks' kernels,
+/// which the driver then does not launch, on this GPU or on another.
 ///
 /// Where threads share a GPU, the kernel may be another rank's, which waits for this one's or, in a
-/// sub-group, for one of a third rank. So no rank hands in before all members are ready to. While
-/// they hand in, no thread of the process begins an operation that waits for a context.
-pub(crate) fn hand_in(
+/// sub-group, for one of a third rank. So no rank enqueues before all members are ready to. While
+/// they do, no thread of the process begins an operation that waits for a context.
+pub(crate) fn enqueue(
     watched: &WatchedCommunicator,
     call: &Call,
     transfers: &[Transfer],
@@ -51,25 +51,25 @@ pub(crate) fn hand_in(
 ) -> device::Result<()> {
     let nccl = |reason| DeviceError::Cuda { call: "NCCL", reason };
     let ready = watched.step();
-    let _launching = match watched.meeting {
-        Meeting::BeforeAndAfter => {
+    let _launching = match watched.host_barrier {
+        HostBarrier::AroundEnqueue => {
             let give_up = give_up_at_timeout(watched, call.id(), Some(ready), &call.observer);
-            watched.meet(ready, &give_up).map_err(nccl)?;
+            watched.pass_barrier(ready, &give_up).map_err(nccl)?;
             Some(Launching::begin())
         }
-        Meeting::Never | Meeting::After => None,
+        HostBarrier::Never | HostBarrier::AfterEnqueue => None,
     };
-    // SAFETY: all ranks agree about operation, lengths and types, and hand in in the same order;
-    // the calls handed in before have settled. The callers keep the buffers in place until `wait`
+    // SAFETY: all ranks agree about operation, lengths and types, and enqueue in the same order;
+    // the calls enqueued before have settled. The callers keep the buffers in place until `wait`
     // has put the call's fence before the rank's next computation.
-    let state = unsafe { watched.communicator.hand_in(transfers, stream.handle()) }.map_err(nccl)?;
+    let state = unsafe { watched.communicator.enqueue(transfers, stream.handle()) }.map_err(nccl)?;
     let count = watched.step();
     let give_up = give_up_at_timeout(watched, call.id(), Some(count), &call.observer);
     if state == CallState::Running {
         watched.communicator.settle(&give_up).map_err(nccl)?;
     }
-    if watched.meeting != Meeting::Never {
-        watched.meet(count, &give_up).map_err(nccl)?;
+    if watched.host_barrier != HostBarrier::Never {
+        watched.pass_barrier(count, &give_up).map_err(nccl)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Meetings in which a rank ends, or starts again, before all are connected.
+//! Rendezvous in which a rank ends, or starts again, before all are connected.
 
 use crate::processes::{PATIENT, meet, place};
 use collectives::tcp::{JoinOptions, join};
