@@ -190,7 +190,7 @@ fn update(flags: &Flags) {
 
 /// Bytes that a rank has moved on `route` in a step.
 fn moved(report: &Report, route: Route) -> f64 {
-    let row = report.transfers.iter().find(|row| row.rank == 0 && row.route == route.label());
+    let row = report.transfers.iter().find(|row| row.rank == 0 && row.route == route);
     row.map_or(0.0, |row| row.bytes as f64 / report.steps.len() as f64)
 }
 

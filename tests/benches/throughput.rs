@@ -192,7 +192,7 @@ fn kernels(rows: &[Row]) -> Table {
     let mut table = Table::numbers("kernels, ms of a step", columns);
     for (name, report) in rows.iter().filter_map(|row| Some((&row.name, row.report.as_ref()?))) {
         let all = KernelShare::all(report);
-        let of = |kind: Kind| all.iter().find(|share| share.kind == kind.label());
+        let of = |kind: Kind| all.iter().find(|share| share.kind == kind);
         let ms = |seconds: f64| format!("{:.1}", 1e3 * seconds);
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
         let arithmetic = [Kind::Matmul, Kind::Attention].map(of);

@@ -6,7 +6,7 @@ pub mod peer;
 pub mod random;
 pub mod script;
 
-use events::{Event, Recording};
+use events::{Class, Event, Recording};
 use planner::Stage;
 use std::path::Path;
 use trainer::{Report, Result};
@@ -80,7 +80,7 @@ pub fn assert_same(a: &Report, b: &Report, case: &str) {
 /// Returns the bytes by which all ranks' parameter shards together exceed the parameters, in a run
 /// of ZeRO-3 in fp32.
 pub fn padding(zero3: &Report) -> u64 {
-    let shards = zero3.memory.iter().filter(|row| row.class == "parameters").map(|row| row.peak_bytes);
+    let shards = zero3.memory.iter().filter(|row| row.class == Class::Parameters).map(|row| row.peak_bytes);
     shards.sum::<u64>() - 4 * zero3.model.parameters
 }
 

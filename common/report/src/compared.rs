@@ -34,8 +34,8 @@ impl Compared<'_> {
         let keys: Vec<(Place, Class)> = places.iter().flat_map(classes).collect();
         self.rows(&keys, |rank, (place, class), m| MemoryRow {
             rank,
-            place: place.label(),
-            class: class.label(),
+            place,
+            class,
             predicted_bytes: self.predicted.memory[rank][place.index()].classes[class.index()],
             peak_bytes: m.memory[place.index()].classes[class.index()],
         })
@@ -45,7 +45,7 @@ impl Compared<'_> {
     pub(crate) fn totals(&self, places: &[Place]) -> Vec<TotalRow> {
         let total = |rank: usize, place: Place, m: &Measured| TotalRow {
             rank,
-            place: place.label(),
+            place,
             predicted_bytes: self.predicted.memory[rank][place.index()].total,
             peak_bytes: m.memory[place.index()].total,
         };
@@ -56,7 +56,7 @@ impl Compared<'_> {
     pub(crate) fn transfers(&self, routes: &[Route]) -> Vec<TransferRow> {
         self.rows(routes, |rank, route, m| TransferRow {
             rank,
-            route: route.label(),
+            route,
             predicted_bytes: self.predicted.transfers[rank].bytes(route),
             bytes: m.transfers.bytes[route.index()],
             predicted_calls: self.predicted.transfers[rank].calls(route),
@@ -73,7 +73,7 @@ impl Compared<'_> {
     pub(crate) fn traffic(&self) -> Vec<TrafficRow> {
         self.rows(&Operation::ALL, |rank, operation, m| TrafficRow {
             rank,
-            operation: operation.label(),
+            operation,
             predicted_bytes: self.predicted.traffic[rank].bytes(operation),
             bytes_sent: m.traffic.sent(operation),
             predicted_calls: self.predicted.traffic[rank].calls(operation),

@@ -95,7 +95,7 @@ fn again(recomputed: &Recomputed) -> String {
 fn places(report: &Report) -> String {
     let each = (report.world_size * report.steps.len()) as f64;
     let waited = |route: &Route| {
-        let rows = report.transfers.iter().filter(|row| row.route == route.label());
+        let rows = report.transfers.iter().filter(|row| row.route == *route);
         let rows = rows.map(TransferRow::of_steps);
         let (bytes, seconds) = rows.fold((0, 0.0), |(b, s), (bytes, seconds)| (b + bytes, s + seconds));
         (route.label(), seconds / each, bytes as f64 / each)

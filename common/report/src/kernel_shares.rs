@@ -4,12 +4,11 @@ use crate::account::time;
 use crate::kernels::UNTIMED;
 use crate::report::Report;
 use device::meter::Kind;
-use settings::labels::Label;
 
 /// The time of kernels of one kind in a step of one rank, the mean of all ranks.
 pub struct KernelShare {
     /// The kind.
-    pub kind: Label,
+    pub kind: Kind,
     /// Seconds.
     pub seconds: f64,
     /// Their share of all kernels' time.
@@ -27,19 +26,13 @@ impl KernelShare {
         let steps = report.steps.len();
         let each = (report.world_size * if steps > UNTIMED { steps - UNTIMED } else { steps }) as f64;
         let share = |kind: Kind| {
-            let rows = report.kernels.iter().filter(|row| row.kind == kind.label());
+            let rows = report.kernels.iter().filter(|row| row.kind == kind);
             let (seconds, flops) =
                 rows.fold((0.0, 0), |(seconds, flops), row| (seconds + row.seconds, flops + row.flops));
             let gflops = (flops > 0).then(|| flops as f64 / seconds / 1e9);
-            let limit = report.limit.as_ref().and_then(|limit| limit.of(kind.label()));
+            let limit = report.limit.as_ref().and_then(|limit| limit.of(kind));
             let of_limit = gflops.zip(limit).map(|(gflops, limit)| gflops / limit / report.threads as f64);
-            KernelShare {
-                kind: kind.label(),
-                seconds: seconds / each,
-                of_kernels: seconds / all,
-                gflops,
-                of_limit,
-            }
+            KernelShare { kind, seconds: seconds / each, of_kernels: seconds / all, gflops, of_limit }
         };
         let mut shares: Vec<_> = Kind::ALL.map(share).into_iter().filter(|row| row.seconds > 0.0).collect();
         shares.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
@@ -81,7 +74,7 @@ mod tests {
     use crate::samples::one_step;
 
     fn row(rank: usize, kind: Kind, seconds: f64, flops: u64) -> KernelRow {
-        KernelRow { rank, kind: kind.label(), calls: 4, seconds, flops, bytes: 0 }
+        KernelRow { rank, kind, calls: 4, seconds, flops, bytes: 0 }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use device::meter::{Kind, Spent};
 use device::{DType, Device, multiply_add_peak};
 use serde::{Deserialize, Serialize};
 use settings::Config;
-use settings::labels::{self, Label};
+use settings::labels;
 use settings::machine::cores;
 
 /// Number of steps at the beginning that count neither for kernels nor for throughput if there are
@@ -18,8 +18,8 @@ pub struct KernelRow {
     /// The rank.
     pub rank: usize,
     /// The kind.
-    #[serde(deserialize_with = "labels::known")]
-    pub kind: Label,
+    #[serde(with = "labels::label")]
+    pub kind: Kind,
     /// Calls.
     pub calls: u64,
     /// Seconds of all calls together. On the CPU it is processor time of the rank's own thread.
@@ -36,15 +36,15 @@ impl KernelRow {
     /// # Errors
     /// If the driver fails.
     pub fn of(rank: usize, device: &Device) -> device::Result<Vec<Self>> {
-        let row = |(kind, spent): (&Kind, Spent)| KernelRow {
+        let row = |(kind, spent): (Kind, Spent)| KernelRow {
             rank,
-            kind: kind.label(),
+            kind,
             calls: spent.calls,
             seconds: spent.time.as_secs_f64(),
             flops: spent.flops,
             bytes: spent.bytes,
         };
-        Ok(Kind::ALL.iter().zip(device.spent()?).map(row).collect())
+        Ok(Kind::ALL.into_iter().zip(device.spent()?).map(row).collect())
     }
 }
 
@@ -72,10 +72,10 @@ impl LimitRow {
     }
 
     /// Returns GFLOP/s of one thread for `kind`; `None` if arithmetic does not limit that kind.
-    pub(crate) fn of(&self, kind: Label) -> Option<f64> {
+    pub(crate) fn of(&self, kind: Kind) -> Option<f64> {
         let all = match kind {
-            _ if kind == Kind::Matmul.label() => self.products_gflops,
-            _ if kind == Kind::Attention.label() => self.f32_gflops,
+            Kind::Matmul => self.products_gflops,
+            Kind::Attention => self.f32_gflops,
             _ => return None,
         };
         Some(all / self.threads as f64)

@@ -67,7 +67,7 @@ fn link(report: &Report, account: &Account, run: Option<&PlannedRun<'_>>) -> Vec
     let latency = Wire::of(report).share_of_latency(report, run);
     // Units are gathered one by one; only updated parameters are sent in buckets.
     let gathers = |stage: Stage| stage.sharded().optimizer && !stage.sharded().parameters;
-    let fewer = match report.stage.parse().is_ok_and(gathers) {
+    let fewer = match gathers(report.stage) {
         true => "--reduce-bucket, --allgather-bucket, --wrap",
         false => "--reduce-bucket, --wrap",
     };
@@ -88,7 +88,7 @@ fn update(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Re
     let sharding = Stage::SHARDS_OPTIMIZER;
     let how = format!("cargo run -p {}", sharding.package());
     let how = planner::change(&how, &run.job, &run.job.with_stage(sharding));
-    (report.stage == Stage::REPLICATED.label()).then(|| remedy(how, why, account.optimizer * others))
+    (report.stage == Stage::REPLICATED).then(|| remedy(how, why, account.optimizer * others))
 }
 
 /// Returns the setting that prevents computation from hiding communication; `None` if there is
@@ -113,7 +113,7 @@ fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Re
         let hidden = (forward + backward).min(computing);
         return Some(remedy("without --no-overlap", "hidden behind computation", hidden));
     }
-    if !report.stage.parse::<Stage>().ok()?.sharded().parameters {
+    if !report.stage.sharded().parameters {
         return None;
     }
     let gathers = gathering_share(report, on_gpus);
@@ -131,7 +131,7 @@ fn gathering_share(report: &Report, on_gpus: bool) -> f64 {
     let rows = report.time.iter().flat_map(|row| &row.operations);
     let (gathers, all) = rows.fold((0.0, 0.0), |(gathers, all), row| {
         let seconds = if on_gpus { row.seconds - row.peers_seconds } else { row.link_seconds };
-        let gather = if row.operation == Operation::AllGather.label() { seconds } else { 0.0 };
+        let gather = if row.operation == Operation::AllGather { seconds } else { 0.0 };
         (gathers + gather, all + seconds)
     });
     if all > 0.0 { gathers / all } else { 0.0 }

@@ -9,10 +9,10 @@ use crate::rows::{
     TrafficRow, TransferRow, link_row, throughput,
 };
 use events::{Place, Route};
-use planner::{Algorithm, Placement};
+use planner::{Algorithm, Placement, Stage, Strategy};
 use serde::{Deserialize, Serialize};
-use settings::labels::{self, Label};
-use settings::{Communication, Config, Failure, GradSync, Result, float_type, prediction};
+use settings::float_type::PrecisionName;
+use settings::{Communication, Config, Failure, GradSync, Result, labels, prediction};
 use std::path::Path;
 use std::sync::Arc;
 use storage::{Disk, Publication};
@@ -26,16 +26,16 @@ pub struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
     /// The stage.
-    #[serde(deserialize_with = "labels::known")]
-    pub stage: Label,
+    #[serde(with = "labels::label")]
+    pub stage: Stage,
     /// Number of ranks.
     pub world_size: usize,
     /// The device.
     pub device: String,
     /// FSDP's name for how far it shards: `full-shard`, `shard-grad-op`, `no-shard` or
     /// `hybrid-shard`; null where FSDP has none for the stage.
-    #[serde(deserialize_with = "labels::known_or_null")]
-    pub strategy: Option<Label>,
+    #[serde(with = "labels::label_or_null")]
+    pub strategy: Option<Strategy>,
     /// Hybrid sharding: number of ranks that share one copy of the model states.
     pub shard_group_size: Option<usize>,
     /// Number of ranks that share a second copy of the parameters; `None` if there is none.
@@ -65,14 +65,14 @@ pub struct Report {
     pub model: ModelRow,
     /// The precision of parameters, activations and computation: `fp32`, `bf16`, `fp16` or
     /// `autocast`.
-    #[serde(deserialize_with = "labels::known")]
-    pub precision: Label,
+    #[serde(with = "labels::label")]
+    pub precision: PrecisionName,
     /// The precision of gradients until the step.
-    #[serde(deserialize_with = "labels::known")]
-    pub grad_dtype: Label,
+    #[serde(with = "labels::label")]
+    pub grad_dtype: PrecisionName,
     /// The precision of gradients on the wire.
-    #[serde(deserialize_with = "labels::known")]
-    pub reduce_dtype: Label,
+    #[serde(with = "labels::label")]
+    pub reduce_dtype: PrecisionName,
     /// Bytes per gradient on the wire.
     pub communicated_bytes: u32,
     /// Steps that were skipped because gradients overflowed.
@@ -124,7 +124,7 @@ pub struct Report {
 impl Report {
     /// Combines the predictions and the measurements of all ranks.
     pub fn new(
-        (stage, strategy): (Label, Option<Label>),
+        (stage, strategy): (Stage, Option<Strategy>),
         config: &Config,
         parameters: u64,
         units: usize,
@@ -154,9 +154,9 @@ impl Report {
             host_link: config.offload.host_link.as_ref().map(link_row),
             disk_link: config.offload.disk_link.as_ref().map(link_row),
             model: ModelRow::new(config, parameters, units),
-            precision: settings::precision::label(types),
-            grad_dtype: float_type::name(types.gradients),
-            reduce_dtype: float_type::name(types.reduce),
+            precision: settings::precision::named(types),
+            grad_dtype: PrecisionName::of(types.gradients),
+            reduce_dtype: PrecisionName::of(types.reduce),
             communicated_bytes: types.reduce.size() as u32,
             skipped_steps: steps.iter().filter(|row| row.skipped).count() as u32,
             evaluations: compared.evaluations(),
@@ -240,26 +240,30 @@ impl Report {
     /// Returns the largest measured peak of a rank in `place`, in bytes; `None` if the report has
     /// no rows of `place`.
     pub fn peak(&self, place: Place) -> Option<u64> {
-        let rows = self.total_peak_bytes.iter().filter(|row| row.place == place.label());
+        let rows = self.total_peak_bytes.iter().filter(|row| row.place == place);
         rows.map(|row| row.peak_bytes).max()
     }
 
     /// Returns every wrong prediction, in words; empty if all predictions hold.
     pub fn mispredictions(&self) -> Vec<String> {
-        let memory = self.memory.iter().map(|row| (row.rank, row.class, row.predicted_bytes, row.peak_bytes));
+        let memory =
+            self.memory.iter().map(|row| (row.rank, row.class.label(), row.predicted_bytes, row.peak_bytes));
         let total = self
             .total_peak_bytes
             .iter()
             .map(|row| (row.rank, "all classes at once", row.predicted_bytes, row.peak_bytes));
-        let traffic =
-            self.traffic.iter().map(|row| (row.rank, row.operation, row.predicted_bytes, row.bytes_sent));
+        let traffic = self
+            .traffic
+            .iter()
+            .map(|row| (row.rank, row.operation.label(), row.predicted_bytes, row.bytes_sent));
         let neighbours = self
             .traffic_to_neighbours
             .iter()
             .map(|row| (row.rank, "to neighbours", row.predicted_bytes, row.bytes_sent));
-        let calls = self.traffic.iter().map(|row| (row.rank, row.operation, row.predicted_calls, row.calls));
+        let calls =
+            self.traffic.iter().map(|row| (row.rank, row.operation.label(), row.predicted_calls, row.calls));
         let moved = self.transfers.iter().flat_map(|row| {
-            let (rank, route) = (row.rank, row.route);
+            let (rank, route) = (row.rank, row.route.label());
             [(rank, route, row.predicted_bytes, row.bytes), (rank, route, row.predicted_calls, row.calls)]
         });
         let all = memory.chain(total).chain(traffic).chain(calls).chain(neighbours).chain(moved);

@@ -2,10 +2,10 @@
 
 use crate::kernels::UNTIMED;
 use collectives::Traffic;
-use events::Operation;
+use events::{Class, Operation, Place, Route};
+use model::Checkpointing;
 use serde::{Deserialize, Serialize};
-use settings::labels::{self, Label};
-use settings::{Config, LinkChoice};
+use settings::{Config, LinkChoice, labels};
 
 /// One optimizer step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,11 +47,11 @@ pub struct MemoryRow {
     /// The rank.
     pub rank: usize,
     /// The place: `device`; with offload also `host` and `disk`.
-    #[serde(default = "labels::device", deserialize_with = "labels::known")]
-    pub place: Label,
+    #[serde(default, with = "labels::label")]
+    pub place: Place,
     /// The class.
-    #[serde(deserialize_with = "labels::known")]
-    pub class: Label,
+    #[serde(with = "labels::label")]
+    pub class: Class,
     /// Predicted peak.
     pub predicted_bytes: u64,
     /// Measured peak.
@@ -64,8 +64,8 @@ pub struct TotalRow {
     /// The rank.
     pub rank: usize,
     /// The place, as in [`MemoryRow`].
-    #[serde(default = "labels::device", deserialize_with = "labels::known")]
-    pub place: Label,
+    #[serde(default, with = "labels::label")]
+    pub place: Place,
     /// Predicted peak.
     pub predicted_bytes: u64,
     /// Measured peak.
@@ -78,8 +78,8 @@ pub struct TrafficRow {
     /// The rank.
     pub rank: usize,
     /// The operation.
-    #[serde(deserialize_with = "labels::known")]
-    pub operation: Label,
+    #[serde(with = "labels::label")]
+    pub operation: Operation,
     /// Predicted payload.
     pub predicted_bytes: u64,
     /// Measured payload.
@@ -96,8 +96,8 @@ pub struct TransferRow {
     /// The rank.
     pub rank: usize,
     /// The route: `device→host`, `host→device`, `host→disk` or `disk→host`.
-    #[serde(deserialize_with = "labels::known")]
-    pub route: Label,
+    #[serde(with = "labels::label")]
+    pub route: Route,
     /// Predicted payload.
     pub predicted_bytes: u64,
     /// Measured payload.
@@ -198,8 +198,8 @@ pub struct TimeRow {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OperationTime {
     /// The operation.
-    #[serde(deserialize_with = "labels::known")]
-    pub operation: Label,
+    #[serde(with = "labels::label")]
+    pub operation: Operation,
     /// Seconds: issuing, waiting for peers, moving data, waiting for a simulated link.
     pub seconds: f64,
     /// Seconds waiting for peers, part of `seconds`.
@@ -233,8 +233,8 @@ pub struct ModelRow {
     /// Micro-batches per step.
     pub micro_batches: usize,
     /// The activations that blocks recompute in backward: none, block or selective.
-    #[serde(deserialize_with = "labels::known")]
-    pub checkpoint_activations: Label,
+    #[serde(with = "labels::label")]
+    pub checkpoint_activations: Checkpointing,
     /// The unit that is gathered, reduced and released as one: model, block, module, parameter or
     /// size:N.
     pub wrap: String,
@@ -254,7 +254,7 @@ impl ModelRow {
             sequence_length: config.sequence_length,
             batch_size: config.batch_size,
             micro_batches: config.micro_batches,
-            checkpoint_activations: config.memory.checkpoint_activations.label(),
+            checkpoint_activations: config.memory.checkpoint_activations,
             wrap: config.wrap.to_string(),
             units,
             architecture: Some(config.model.to_hugging_face()),
@@ -286,7 +286,7 @@ pub(crate) fn link_row(choice: &LinkChoice) -> LinkRow {
 pub(crate) fn operation_times(traffic: &Traffic) -> Vec<OperationTime> {
     let seconds = |counters: &[u64], operation: Operation| counters[operation.index()] as f64 * 1e-9;
     let row = |&operation: &Operation| OperationTime {
-        operation: operation.label(),
+        operation,
         seconds: seconds(&traffic.nanoseconds, operation),
         peers_seconds: seconds(&traffic.for_peers, operation),
         link_seconds: seconds(&traffic.for_link, operation),

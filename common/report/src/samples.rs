@@ -6,6 +6,7 @@ use crate::report::Report;
 use crate::rows::{Clocks, StepRow, Times};
 use clap::Parser;
 use events::{Class, Place};
+use planner::{Stage, Strategy};
 use settings::Config;
 use settings::cli::Cli;
 
@@ -46,7 +47,14 @@ pub(crate) fn one_step(flags: &str) -> Report {
         to_neighbours: vec![0; ranks],
         saving: planner::Saving::Never,
     };
-    Report::new(("ZeRO-3", Some("full-shard")), &config, 918_656, 6, &predicted, &vec![measured; ranks])
+    Report::new(
+        (Stage::Zero3, Some(Strategy::FullShard)),
+        &config,
+        918_656,
+        6,
+        &predicted,
+        &vec![measured; ranks],
+    )
 }
 
 /// Returns a run of two ranks with `flags`, in which communication takes most of the step and rank

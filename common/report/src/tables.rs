@@ -65,14 +65,14 @@ fn memory_of(report: &Report, ranks: &[usize]) -> String {
     let mut tables = String::new();
     let totals: Vec<_> = report.total_peak_bytes.iter().filter(|total| total.rank == rank).collect();
     for total in &totals {
-        let what = if totals.len() > 1 { total.place } else { "peak bytes" };
+        let what = if totals.len() > 1 { total.place.label() } else { "peak bytes" };
         let mut table = table(format!("{what}, {whose}"));
         let used =
             |r: &&MemoryRow| r.rank == rank && r.place == total.place && r.predicted_bytes + r.peak_bytes > 0;
         for r in report.memory.iter().filter(used) {
-            row(&mut table, r.class, r.predicted_bytes, r.peak_bytes);
+            row(&mut table, r.class.label(), r.predicted_bytes, r.peak_bytes);
         }
-        if total.place == Place::Device.label() || total.predicted_bytes + total.peak_bytes > 0 {
+        if total.place == Place::Device || total.predicted_bytes + total.peak_bytes > 0 {
             row(&mut table, "= at any one time", total.predicted_bytes, total.peak_bytes);
             let between = if tables.is_empty() { "" } else { "\n" };
             tables.push_str(&format!("{between}{}", table.render(Format::Terminal)));
@@ -91,7 +91,7 @@ fn transfers(report: &Report) -> String {
         let [predicted, measured, _, of_bytes] = bytes(r.predicted_bytes, r.bytes);
         let of_calls = verdict(r.predicted_calls, r.calls, " transfers");
         let verdict = if r.predicted_bytes == r.bytes { of_calls } else { of_bytes };
-        table.row(r.route, [predicted, measured, grouped(r.calls), verdict]);
+        table.row(r.route.label(), [predicted, measured, grouped(r.calls), verdict]);
     }
     format!("\n{}", table.render(Format::Terminal))
 }
@@ -106,7 +106,7 @@ fn traffic(report: &Report) -> String {
         let [predicted, measured, _, of_bytes] = bytes(r.predicted_bytes, r.bytes_sent);
         let of_calls = verdict(r.predicted_calls, r.calls, " calls");
         let verdict = if r.predicted_bytes == r.bytes_sent { of_calls } else { of_bytes };
-        table.row(r.operation, [predicted, measured, grouped(r.calls), verdict]);
+        table.row(r.operation.label(), [predicted, measured, grouped(r.calls), verdict]);
     }
     if let Some(r) = report.traffic_to_neighbours.first() {
         let [predicted, measured, _, verdict] = bytes(r.predicted_bytes, r.bytes_sent);

@@ -20,11 +20,6 @@ pub enum PrecisionName {
 }
 
 impl PrecisionName {
-    /// Returns the precision with the name `label`; `None` if there is none.
-    pub fn named(label: &str) -> Option<Self> {
-        PrecisionName::from_str(label, false).ok()
-    }
-
     /// Returns the type in which parameters and activations are kept.
     pub const fn stored(self) -> DType {
         match self {
@@ -42,13 +37,18 @@ impl PrecisionName {
         }
     }
 
-    /// Returns the name in flags and reports.
-    pub fn label(self) -> &'static str {
-        match self {
-            PrecisionName::Autocast => "autocast",
-            _ => name(self.stored()),
+    /// Returns the precision that keeps elements of `dtype`, a float, and multiplies them unrounded.
+    pub const fn of(dtype: DType) -> Self {
+        match dtype {
+            DType::Bf16 => PrecisionName::Bf16,
+            DType::F16 => PrecisionName::Fp16,
+            _ => PrecisionName::Fp32,
         }
     }
+}
+
+events::labels! {
+    PrecisionName { Fp32 => "fp32", Bf16 => "bf16", Fp16 => "fp16", Autocast => "autocast" }
 }
 
 /// Returns the type of files for elements of `dtype`, which is a float.
@@ -62,22 +62,18 @@ pub fn stored(dtype: DType) -> ElementType {
 
 /// Returns the element type with this name in flags and reports; `None` if there is none.
 pub fn dtype(name: &str) -> Option<DType> {
-    let precision = PrecisionName::named(name).filter(|precision| *precision != PrecisionName::Autocast);
+    let precision = name.parse().ok().filter(|precision| *precision != PrecisionName::Autocast);
     precision.map(PrecisionName::stored)
 }
 
 /// Reads the name of an element type.
 pub(crate) fn parser() -> impl TypedValueParser<Value = DType> {
-    let names = PrecisionName::value_variants().iter().filter(|name| **name != PrecisionName::Autocast);
-    let words = PossibleValuesParser::new(names.filter_map(PrecisionName::to_possible_value));
+    let names = PrecisionName::ALL.into_iter().filter(|name| *name != PrecisionName::Autocast);
+    let words = PossibleValuesParser::new(names.filter_map(|name| name.to_possible_value()));
     words.try_map(|word| dtype(&word).ok_or("no element type has this name"))
 }
 
 /// Returns the name of an element type in flags and reports.
 pub fn name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::Bf16 => "bf16",
-        DType::F16 => "fp16",
-        _ => "fp32",
-    }
+    PrecisionName::of(dtype).label()
 }

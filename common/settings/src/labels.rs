@@ -1,50 +1,65 @@
-//! Words of a report, read back: only words that this program writes are accepted.
+//! How reports write choices and numbers, and read them back.
 
-use crate::float_type::PrecisionName;
 use clap::ValueEnum;
-use device::meter::Kind;
-use events::{Class, Operation, Place, Route};
-use model::Checkpointing;
-use planner::{Stage, Strategy};
-use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-/// A word of a report.
-pub type Label = &'static str;
+/// A choice as its label: `#[serde(with = "labels::label")]`. Only labels of its type are read.
+pub mod label {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::fmt::Display;
+    use std::str::FromStr;
 
-/// Returns the place of rows that do not name one.
-pub fn device() -> Label {
-    Place::Device.label()
+    /// Writes the label.
+    ///
+    /// # Errors
+    /// The serializer's.
+    pub fn serialize<T: Display, S: Serializer>(choice: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(choice)
+    }
+
+    /// Reads a label.
+    ///
+    /// # Errors
+    /// The labels to choose from, if it is none of them.
+    pub fn deserialize<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
 }
 
-/// Reads a word of a report.
-///
-/// # Errors
-/// If no report has this word.
-pub fn known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Label, D::Error> {
-    find(&String::deserialize(deserializer)?)
-}
+/// As [`label`], of a choice that may be null.
+pub mod label_or_null {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::fmt::Display;
+    use std::str::FromStr;
 
-/// Reads a word of a report, or null.
-///
-/// # Errors
-/// If no report has this word.
-pub fn known_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Label>, D::Error> {
-    Option::<String>::deserialize(deserializer)?.map(|word| find(&word)).transpose()
-}
+    /// Writes the label, or null.
+    ///
+    /// # Errors
+    /// The serializer's.
+    pub fn serialize<T: Display, S: Serializer>(
+        choice: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match choice {
+            Some(choice) => serializer.collect_str(choice),
+            None => serializer.serialize_none(),
+        }
+    }
 
-fn find<E: Error>(word: &str) -> Result<Label, E> {
-    let classes = Class::ALL.iter().map(|class| class.label());
-    let mut all = classes
-        .chain(Operation::ALL.iter().map(|operation| operation.label()))
-        .chain(Stage::ALL.iter().map(|stage| stage.label()))
-        .chain(Checkpointing::ALL.iter().map(|what| what.label()))
-        .chain(Strategy::ALL.iter().map(|strategy| strategy.label()))
-        .chain(PrecisionName::value_variants().iter().map(|name| name.label()))
-        .chain(Kind::ALL.map(Kind::label))
-        .chain(Place::ALL.iter().map(|place| place.label()))
-        .chain(Route::ALL.iter().map(|route| route.label()));
-    all.find(|label| *label == word).ok_or_else(|| E::custom(format!("unknown word {word:?}")))
+    /// Reads a label, or null.
+    ///
+    /// # Errors
+    /// As [`label::deserialize`](super::label::deserialize)'s.
+    pub fn deserialize<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<T>, D::Error> {
+        let label = Option::<String>::deserialize(deserializer)?;
+        label.map(|label| label.parse().map_err(D::Error::custom)).transpose()
+    }
 }
 
 /// Returns the name of a flag's choice.

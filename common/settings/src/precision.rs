@@ -15,11 +15,11 @@ pub fn precision(args: &PrecisionArgs) -> Precision {
     Precision { parameters, gradients, reduce, rounding: args.precision.rounding() }
 }
 
-/// Returns the word of `--precision` for the parameters' type and the projections' rounding.
-pub fn label(precision: Precision) -> &'static str {
+/// Returns the value of `--precision` for the parameters' type and the projections' rounding.
+pub fn named(precision: Precision) -> PrecisionName {
     match precision.rounding {
-        Rounding::Bf16 => PrecisionName::Autocast.label(),
-        Rounding::None => name(precision.parameters),
+        Rounding::Bf16 => PrecisionName::Autocast,
+        Rounding::None => PrecisionName::of(precision.parameters),
     }
 }
 
@@ -100,7 +100,7 @@ fn check(scaling: &LossScaling) -> std::result::Result<(), String> {
 /// Describes a run's element types in a few words.
 pub fn describe(precision: Precision) -> String {
     let Precision { parameters, gradients, reduce, .. } = precision;
-    let mut described = label(precision).to_string();
+    let mut described = named(precision).to_string();
     if gradients != parameters {
         described.push_str(&format!(", gradients {}", name(gradients)));
     }

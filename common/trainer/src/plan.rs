@@ -76,8 +76,8 @@ impl Plan {
     }
 
     /// Returns FSDP's name for how far the run shards, if it has one for the stage.
-    pub(crate) fn strategy(&self) -> Option<&'static str> {
-        self.config.strategy.or(self.stage.strategies.first().copied()).map(Strategy::label)
+    pub(crate) fn strategy(&self) -> Option<Strategy> {
+        self.config.strategy.or(self.stage.strategies.first().copied())
     }
 
     /// This plan, resumed from a checkpoint if there is one. See [`ResumeState::choose`].
@@ -389,12 +389,5 @@ pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
         saving: plan.saving,
     };
     let (parameters, units) = (plan.model.layout.parameters(), plan.partition.units.len());
-    Report::new(
-        (plan.stage.id.label(), plan.strategy()),
-        &plan.config,
-        parameters,
-        units,
-        &predicted,
-        measured,
-    )
+    Report::new((plan.stage.id, plan.strategy()), &plan.config, parameters, units, &predicted, measured)
 }

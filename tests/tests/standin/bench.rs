@@ -1,6 +1,7 @@
 //! GPU measurements on the stand-in driver: memory outside the ledger, work by kind of kernel,
 //! launches; and `gpu-bench`, whose numbers are meaningless there.
 
+use device::meter::Kind;
 use planner::Stage;
 use settings::Config;
 use std::process::{Command, Output};
@@ -60,10 +61,10 @@ fn metered(stage: Stage, flags: &str) -> Report {
 /// Returns the calls, operations and bytes of each kind on rank 0, without times. For products it
 /// returns only the operations, because a GPU multiplies separate tensors where the CPU multiplies
 /// one matrix.
-fn work(report: &Report) -> Vec<(&'static str, u64, u64, u64)> {
-    let rows = report.kernels.iter().filter(|row| row.rank == 0 && row.kind != "collectives");
+fn work(report: &Report) -> Vec<(Kind, u64, u64, u64)> {
+    let rows = report.kernels.iter().filter(|row| row.rank == 0 && row.kind != Kind::Collectives);
     rows.map(|row| match row.kind {
-        "matmul" => (row.kind, 0, row.flops, 0),
+        Kind::Matmul => (row.kind, 0, row.flops, 0),
         _ => (row.kind, row.calls, row.flops, row.bytes),
     })
     .collect()
@@ -79,9 +80,9 @@ fn products_and_attention_count_what_the_model_takes() {
     // Tiny's matrices except the embedding, forward and twice backward. The first two of three
     // steps are excluded.
     let matrices = layers * (4 * width * width + 3 * width * 384) + 256 * width;
-    assert_eq!(flops("matmul"), 6 * 2 * tokens * matrices);
+    assert_eq!(flops(Kind::Matmul), 6 * 2 * tokens * matrices);
     // Two products forward and five backward, over the pairs that the mask keeps.
-    assert_eq!(flops("attention"), 7 * 2 * 2 * layers * width * tokens * (tokens + 1) / 2);
+    assert_eq!(flops(Kind::Attention), 7 * 2 * 2 * layers * width * tokens * (tokens + 1) / 2);
     let busy: f64 = report.kernels.iter().map(|row| row.seconds).sum();
     let step = report.steps[2].seconds;
     assert!(busy > 0.0 && busy < step, "{busy} s of kernels in a step of {step} s on one rank");
@@ -98,7 +99,7 @@ fn kinds_of_kernels_do_the_same_work_on_a_gpu_as_on_the_cpu() {
         for row in gpu.kernels.iter().filter(|row| row.calls > 0) {
             assert!(row.seconds > 0.0 && row.bytes > 0, "{stage}: {row:?}");
         }
-        let collectives = gpu.kernels.iter().find(|row| row.kind == "collectives").unwrap();
+        let collectives = gpu.kernels.iter().find(|row| row.kind == Kind::Collectives).unwrap();
         assert!(collectives.calls > 0, "{stage}: {collectives:?}");
         // Timing changes no bit of the result.
         let plain = train(stage, &flags("cuda", "--steps 3 --precision bf16")).unwrap();

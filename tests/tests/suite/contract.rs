@@ -1,6 +1,7 @@
 //! The stage contract: every stage trains the same model, whatever it shards, and uses exactly the
 //! memory and traffic that the planner predicted.
 
+use events::{Class, Operation};
 use planner::{Job, Partition, Stage};
 use stages::contract;
 use std::collections::BTreeMap;
@@ -39,7 +40,7 @@ fn run(stage: Stage, flags: &str) -> Report {
 fn measured(stage: Stage, flags: &str) -> Report {
     let report = tests::run(stage, flags);
     assert!(report.predictions_hold());
-    let parameters = report.memory.iter().find(|row| row.class == "parameters").unwrap();
+    let parameters = report.memory.iter().find(|row| row.class == Class::Parameters).unwrap();
     assert!(parameters.peak_bytes > 0, "a ledger that counts nothing proves nothing");
     report
 }
@@ -139,7 +140,7 @@ fn the_textbook_all_reduce_gives_the_same_weights_for_more_traffic() {
         report
             .traffic
             .iter()
-            .filter(|row| row.rank == 0 && row.operation != "scalars")
+            .filter(|row| row.rank == 0 && row.operation != Operation::Scalars)
             .map(|r| r.bytes_sent)
             .sum()
     };

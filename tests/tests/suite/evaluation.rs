@@ -1,6 +1,7 @@
 //! Validation is the same in every stage. It uses text that training does not see, and the model
 //! that training has produced.
 
+use events::Operation;
 use planner::Stage;
 use std::path::Path;
 use tests::{STAGES, fixture, losses, run};
@@ -89,7 +90,7 @@ fn as_many_batches_are_evaluated_as_are_asked_for() {
     let gathers = |batches: u64| {
         let flags = format!("{} --val-fraction 0.2 --eval-every 1 --eval-batches {batches}", flags(2, 2));
         let report = run(Stage::Zero3, &flags);
-        let row = report.traffic.iter().find(|row| row.operation == "all-gather").unwrap();
+        let row = report.traffic.iter().find(|row| row.operation == Operation::AllGather).unwrap();
         (row.calls, report.model.units as u64)
     };
     let ((one, units), (four, _)) = (gathers(1), gathers(4));

@@ -1,5 +1,6 @@
 //! Snapshots of the measured memory table of each stage on four ranks.
 
+use events::Class;
 use planner::Stage;
 use planner::table::grouped;
 use std::sync::LazyLock;
@@ -33,16 +34,17 @@ fn measured_memory_of_every_stage_on_four_ranks() {
 fn the_readme_shows_what_is_measured() {
     let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
     for (stage, report) in of_every_stage() {
-        let peak = |class: &str| report.memory.iter().find(|row| row.class == class).unwrap().peak_bytes;
-        let temporary = peak("gathered parameters") + peak("communication buckets");
-        let cells =
-            [peak("parameters"), peak("gradients"), peak("optimizer"), temporary].map(grouped).join(" | ");
+        let peak = |class: Class| report.memory.iter().find(|row| row.class == class).unwrap().peak_bytes;
+        let temporary = peak(Class::GatheredParameters) + peak(Class::CommunicationBuckets);
+        let cells = [peak(Class::Parameters), peak(Class::Gradients), peak(Class::Optimizer), temporary]
+            .map(grouped)
+            .join(" | ");
         let row = readme.lines().find(|line| line.starts_with(&format!("| {stage} |"))).unwrap();
         assert!(row.contains(&cells), "{row} should hold {cells}");
     }
     let [.., zero3] = &*REPORTS;
     for row in zero3.memory.iter().filter(|row| row.rank == 0) {
-        let line = readme.lines().find(|line| line.starts_with(row.class)).unwrap();
+        let line = readme.lines().find(|line| line.starts_with(row.class.label())).unwrap();
         assert_eq!(line.matches(&grouped(row.peak_bytes)).count(), 2, "{line}");
     }
 }

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use events::event::TransferEvent;
-use events::{Class, Pass, Progress, Route, What};
+use events::{Class, Pass, Place, Progress, Route, What};
 use planner::Stage;
 use std::path::Path;
 use tests::{assert_same, at_once, copy_directory, fixture, recorded, run, train};
@@ -31,7 +31,7 @@ fn none_changes_a_bit(stage: Stage, base: &str, cases: &[&str]) {
     }
 }
 
-fn bytes(report: &Report, place: &str, class: &str) -> u64 {
+fn bytes(report: &Report, place: Place, class: Class) -> u64 {
     let row = report.memory.iter().find(|row| (row.rank, row.place, row.class) == (0, place, class));
     row.unwrap().peak_bytes
 }
@@ -302,12 +302,19 @@ fn twelve_bytes_per_parameter_leave_the_device() {
     let base = flags(2, "");
     let plain = run(Stage::Zero3, &base);
     let away = run(Stage::Zero3, &format!("{base} --offload-optimizer cpu --offload-parameters cpu"));
-    let held = bytes(&plain, "device", "parameters");
-    assert_eq!(bytes(&plain, "device", "optimizer"), 2 * held, "f32 needs no master weights on the device");
-    assert_eq!(bytes(&away, "device", "optimizer") + bytes(&away, "device", "parameters"), 0);
-    assert_eq!(bytes(&away, "host", "optimizer"), 3 * held);
-    assert_eq!(bytes(&away, "host", "parameters"), held);
-    assert_eq!(bytes(&away, "host", "gradients"), held, "gradients follow the optimizer");
+    let held = bytes(&plain, Place::Device, Class::Parameters);
+    assert_eq!(
+        bytes(&plain, Place::Device, Class::Optimizer),
+        2 * held,
+        "f32 needs no master weights on the device"
+    );
+    assert_eq!(
+        bytes(&away, Place::Device, Class::Optimizer) + bytes(&away, Place::Device, Class::Parameters),
+        0
+    );
+    assert_eq!(bytes(&away, Place::Host, Class::Optimizer), 3 * held);
+    assert_eq!(bytes(&away, Place::Host, Class::Parameters), held);
+    assert_eq!(bytes(&away, Place::Host, Class::Gradients), held, "gradients follow the optimizer");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Mixed precision: with any element types the stages agree, and use exactly what the planner
 //! predicted.
 
+use events::Class;
 use planner::Stage;
+use settings::float_type::PrecisionName;
 use tests::random::Random;
 use tests::{
     STAGES, STEADY_RATE, assert_same, farthest_step, fixture, largest_difference, losses, run, train,
@@ -29,7 +31,7 @@ fn stages_agree_bit_for_bit_in_16_bits() {
             let report = stages_agree(&odd(world, &format!("--steps 8 --precision {precision}")));
             let learned = losses(&report);
             assert!(learned[7] < learned[0] - 0.1, "{precision}: {} to {}", learned[0], learned[7]);
-            assert_eq!((report.precision, report.communicated_bytes), (precision, 2));
+            assert_eq!((report.precision.label(), report.communicated_bytes), (precision, 2));
             assert_eq!(report.skipped_steps, 0);
         }
     }
@@ -43,7 +45,7 @@ fn stages_agree_bit_for_bit_where_products_alone_are_rounded() {
         let (wide, report) =
             (run(Stage::Ddp, &flags), stages_agree(&format!("{flags} --precision autocast")));
         let peaks = |report: &Report| report.memory.iter().map(|row| row.peak_bytes).collect::<Vec<_>>();
-        assert_eq!((report.precision, report.communicated_bytes), ("autocast", 4));
+        assert_eq!((report.precision, report.communicated_bytes), (PrecisionName::Autocast, 4));
         assert_eq!(peaks(&report), peaks(&wide));
         let apart = largest_difference(&losses(&report), &losses(&wide));
         assert!((1e-5..2e-2).contains(&apart), "losses are {apart} from fp32's");
@@ -70,7 +72,7 @@ fn stages_agree_bit_for_bit_whatever_gradients_are_kept_and_sent_in() {
 fn a_replica_takes_two_two_and_twelve_bytes_per_parameter() {
     let report = run(Stage::Ddp, &odd(2, "--steps 1 --precision bf16"));
     let parameters = report.model.parameters;
-    for (class, bytes) in [("parameters", 2), ("gradients", 2), ("optimizer", 12)] {
+    for (class, bytes) in [(Class::Parameters, 2), (Class::Gradients, 2), (Class::Optimizer, 12)] {
         let row = report.memory.iter().find(|row| row.class == class).unwrap();
         assert_eq!(row.peak_bytes, bytes * parameters, "{class}");
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use events::Class;
 use planner::Stage;
 use report::EvaluationRow;
 use tests::{STAGES, fixture, losses, train};
@@ -23,12 +24,12 @@ fn run(stage: Stage, flags: &str) -> [Report; 3] {
         let flags = format!("{flags} --checkpoint-activations {choice}");
         let report = train(stage, &flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
         assert_eq!(report.mispredictions(), Vec::<String>::new(), "{stage} {choice}");
-        assert_eq!(report.model.checkpoint_activations, choice);
+        assert_eq!(report.model.checkpoint_activations.label(), choice);
         report
     })
 }
 
-fn peak(report: &Report, class: &str) -> u64 {
+fn peak(report: &Report, class: Class) -> u64 {
     report.memory.iter().filter(|row| row.class == class).map(|row| row.peak_bytes).max().unwrap()
 }
 
@@ -57,9 +58,15 @@ fn checkpointing_changes_nothing_but_memory(model: &str, world: usize, micro_bat
         assert_eq!(none.weights_blake3.len(), 64);
         assert_eq!(outcome(selective), outcome(none), "{stage}, {world} ranks: selective");
         assert_eq!(outcome(block), outcome(none), "{stage}, {world} ranks: block");
-        let [most, fewer, fewest] = [none, selective, block].map(|report| peak(report, "activations"));
+        let [most, fewer, fewest] = [none, selective, block].map(|report| peak(report, Class::Activations));
         assert!(fewest < fewer && fewer < most, "{stage}: {fewest} < {fewer} < {most}");
-        for class in ["parameters", "gradients", "optimizer", "gathered parameters", "workspace"] {
+        for class in [
+            Class::Parameters,
+            Class::Gradients,
+            Class::Optimizer,
+            Class::GatheredParameters,
+            Class::Workspace,
+        ] {
             assert!(
                 reports.iter().all(|report| peak(report, class) == peak(none, class)),
                 "{stage}: {class}"

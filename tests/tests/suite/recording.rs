@@ -1,6 +1,6 @@
 //! Watching a run changes nothing, and the watched events add up to the report.
 
-use events::{Class, Event, Operation, Pass, Recording, What};
+use events::{Event, Pass, Recording, What};
 use planner::{Job, Partition, Stage};
 use std::path::Path;
 use tests::{STAGES, losses, train};
@@ -27,7 +27,7 @@ fn a_recorded_run_learns_the_same_bits_and_its_events_add_up_to_the_report() {
 
         let recording = recorded(&file);
         assert!(recording.is_complete());
-        assert_eq!(recording.header().stage, report.stage);
+        assert_eq!(recording.header().stage, report.stage.label());
         let events = events(&recording);
         let loss = |what: &What| match what {
             What::StepFinished { loss, .. } => Some(*loss),
@@ -42,12 +42,15 @@ fn a_recorded_run_learns_the_same_bits_and_its_events_add_up_to_the_report() {
             let rank = event.rank as usize;
             assert_eq!(*total_peak, report.total_peak_bytes[rank].peak_bytes);
             for row in report.memory.iter().filter(|row| row.rank == rank) {
-                let class = Class::ALL.iter().find(|class| class.label() == row.class).unwrap();
-                assert_eq!(peaks[class.index()], row.peak_bytes, "{stage}, rank {rank}, {class}");
+                assert_eq!(peaks[row.class.index()], row.peak_bytes, "{stage}, rank {rank}, {}", row.class);
             }
             for row in report.traffic.iter().filter(|row| row.rank == rank) {
-                let operation = Operation::ALL.iter().find(|o| o.label() == row.operation).unwrap();
-                assert_eq!(sent[operation.index()], row.bytes_sent, "{stage}, rank {rank}, {operation}");
+                assert_eq!(
+                    sent[row.operation.index()],
+                    row.bytes_sent,
+                    "{stage}, rank {rank}, {}",
+                    row.operation
+                );
             }
         }
         assert_eq!(finished, 4, "{stage}");

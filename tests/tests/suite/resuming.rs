@@ -3,6 +3,7 @@
 
 use crate::without_model;
 use checkpoint::{Checkpoints, Generation};
+use events::{Class, Place};
 use model::{Layout, TrainingState};
 use planner::Stage;
 use report::MemoryRow;
@@ -152,7 +153,7 @@ fn checkpoints_change_no_bit_and_are_predicted() {
         let flags = format!("{RUN} {flags} --checkpoint {} --checkpoint-every 1", kept.path().display());
         let report = run(stage, &flags);
         assert_eq!(report.weights_blake3, whole.weights_blake3, "{stage} {flags}");
-        let is_copy = |row: &&MemoryRow| (row.place, row.class) == ("host", "workspace");
+        let is_copy = |row: &&MemoryRow| (row.place, row.class) == (Place::Host, Class::Workspace);
         let copies: u64 = report.memory.iter().filter(is_copy).map(|row| row.peak_bytes).sum();
         let pages = 4 * 4096;
         assert!(

@@ -3,7 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use planner::Stage;
+use events::{Class, Operation};
+use planner::{Stage, Strategy};
 use tests::{STAGES, assert_same, fixture, largest_difference, losses, run, train};
 use trainer::Report;
 
@@ -15,11 +16,11 @@ fn flags(model: &str, world: usize, micro_batches: usize) -> String {
     )
 }
 
-fn peak(report: &Report, class: &str) -> u64 {
+fn peak(report: &Report, class: Class) -> u64 {
     report.memory.iter().filter(|row| row.class == class).map(|row| row.peak_bytes).max().unwrap()
 }
 
-fn calls(report: &Report, operation: &str) -> u64 {
+fn calls(report: &Report, operation: Operation) -> u64 {
     report.traffic.iter().find(|row| row.operation == operation).unwrap().calls
 }
 
@@ -48,17 +49,17 @@ fn finer_units_gather_less_at_once_in_more_collectives() {
     for pair in reports.windows(2) {
         let [coarse, fine] = pair else { unreachable!() };
         assert!(coarse.model.units < fine.model.units);
-        assert!(peak(coarse, "gathered parameters") >= peak(fine, "gathered parameters"));
-        assert!(calls(coarse, "all-gather") < calls(fine, "all-gather"));
+        assert!(peak(coarse, Class::GatheredParameters) >= peak(fine, Class::GatheredParameters));
+        assert!(calls(coarse, Operation::AllGather) < calls(fine, Operation::AllGather));
     }
     let [model, block, _, parameter] = reports;
-    assert!(peak(&model, "gathered parameters") > peak(&block, "gathered parameters"));
-    assert!(peak(&block, "gathered parameters") > peak(&parameter, "gathered parameters"));
+    assert!(peak(&model, Class::GatheredParameters) > peak(&block, Class::GatheredParameters));
+    assert!(peak(&block, Class::GatheredParameters) > peak(&parameter, Class::GatheredParameters));
 }
 
 /// Returns rank 0's payload, excluding scalars.
 fn payload(report: &Report) -> u64 {
-    let moves = |row: &&report::TrafficRow| row.rank == 0 && row.operation != "scalars";
+    let moves = |row: &&report::TrafficRow| row.rank == 0 && row.operation != Operation::Scalars;
     report.traffic.iter().filter(moves).map(|row| row.bytes_sent).sum()
 }
 
@@ -69,15 +70,15 @@ fn shard_grad_op_gathers_once_and_sends_as_much_as_zero2() {
     let full = run(Stage::Zero3, plain);
     let kept = run(Stage::Zero3, &format!("{plain} --strategy shard-grad-op"));
     assert_same(&full, &kept, "shard-grad-op");
-    assert_eq!((full.strategy, kept.strategy), (Some("full-shard"), Some("shard-grad-op")));
+    assert_eq!((full.strategy, kept.strategy), (Some(Strategy::FullShard), Some(Strategy::ShardGradOp)));
     assert_eq!(payload(&kept), payload(&zero2));
     assert!(payload(&kept) < payload(&full));
     // Between steps it holds what full-shard does, and before backward the whole model.
-    assert_eq!(peak(&kept, "parameters"), peak(&full, "parameters"));
-    assert_eq!(peak(&kept, "gathered parameters"), peak(&zero2, "parameters"));
+    assert_eq!(peak(&kept, Class::Parameters), peak(&full, Class::Parameters));
+    assert_eq!(peak(&kept, Class::GatheredParameters), peak(&zero2, Class::Parameters));
     assert_eq!(
-        2 * calls(&kept, "all-gather"),
-        calls(&full, "all-gather") + 4,
+        2 * calls(&kept, Operation::AllGather),
+        calls(&full, Operation::AllGather) + 4,
         "one unit is kept in any case"
     );
 }
@@ -96,12 +97,12 @@ fn a_strategy_of_another_crate_is_refused_by_that_crates_name() {
     }
     let failure = train(Stage::Zero2, &format!("{flags} --secondary-shard-size 2")).unwrap_err();
     assert!(failure.to_string().contains("cargo run -p zero3"), "{failure}");
-    assert_eq!(run(Stage::Ddp, &format!("{flags} --strategy no-shard")).strategy, Some("no-shard"));
+    assert_eq!(run(Stage::Ddp, &format!("{flags} --strategy no-shard")).strategy, Some(Strategy::NoShard));
     assert_eq!(run(Stage::Zero1, &flags).strategy, None);
 }
 
 /// Returns the bytes that rank 0 sent for `operation`.
-fn sent(report: &Report, operation: &str) -> u64 {
+fn sent(report: &Report, operation: Operation) -> u64 {
     report.traffic.iter().find(|row| row.rank == 0 && row.operation == operation).unwrap().bytes_sent
 }
 
@@ -170,16 +171,16 @@ fn hybrid_sharding_trades_memory_for_traffic_between_groups() {
         "--model tiny --gpus 4 --batch-size 1 --seq-len 16 --steps 2 --threads 1 --device cpu --grad-accum 2";
     let full = run(Stage::Zero3, plain);
     let hybrid = run(Stage::Zero3, &format!("{plain} --strategy hybrid-shard --shard-group-size 2"));
-    for class in ["parameters", "gradients", "optimizer"] {
+    for class in [Class::Parameters, Class::Gradients, Class::Optimizer] {
         assert_eq!(peak(&hybrid, class), 2 * peak(&full, class), "half the shards: {class}");
     }
     // A rank of two sends 1/2 of the model for every gather; one of four sends 3/4.
-    assert_eq!(3 * sent(&hybrid, "all-gather"), 2 * sent(&full, "all-gather"));
-    assert_eq!(3 * sent(&hybrid, "reduce-scatter"), 2 * sent(&full, "reduce-scatter"));
+    assert_eq!(3 * sent(&hybrid, Operation::AllGather), 2 * sent(&full, Operation::AllGather));
+    assert_eq!(3 * sent(&hybrid, Operation::ReduceScatter), 2 * sent(&full, Operation::ReduceScatter));
     // Between the groups, half of the model's gradients are sent once per step, whatever the number
     // of micro-batches.
-    assert_eq!(sent(&hybrid, "all-reduce"), 2 * peak(&hybrid, "gradients"));
-    assert_eq!(sent(&full, "all-reduce"), 0);
+    assert_eq!(sent(&hybrid, Operation::AllReduce), 2 * peak(&hybrid, Class::Gradients));
+    assert_eq!(sent(&full, Operation::AllReduce), 0);
 }
 
 /// Partial sums of 16-bit gradients stay f32 until they are summed over groups, so between groups
@@ -191,8 +192,12 @@ fn partial_sums_travel_in_f32_between_groups_alone() {
     let wide = run(Stage::Zero3, plain);
     for precision in ["bf16", "fp16 --initial-scale-power 8"] {
         let narrow = run(Stage::Zero3, &format!("{plain} --precision {precision}"));
-        assert_eq!(sent(&narrow, "all-reduce"), sent(&wide, "all-reduce"), "{precision}");
-        assert_eq!(2 * sent(&narrow, "reduce-scatter"), sent(&wide, "reduce-scatter"), "{precision}");
+        assert_eq!(sent(&narrow, Operation::AllReduce), sent(&wide, Operation::AllReduce), "{precision}");
+        assert_eq!(
+            2 * sent(&narrow, Operation::ReduceScatter),
+            sent(&wide, Operation::ReduceScatter),
+            "{precision}"
+        );
     }
 }
 
@@ -202,14 +207,19 @@ fn secondary_shards_change_no_bit_and_keep_gathers_for_backward_among_neighbours
     let full = run(Stage::Zero3, plain);
     let secondary = run(Stage::Zero3, &format!("{plain} --secondary-shard-size 2"));
     assert_same(&full, &secondary, "--secondary-shard-size 2");
-    assert_eq!(peak(&secondary, "parameters"), 3 * peak(&full, "parameters"), "1/4 and 1/2 of the model");
-    for class in ["gradients", "optimizer", "gathered parameters"] {
+    assert_eq!(
+        peak(&secondary, Class::Parameters),
+        3 * peak(&full, Class::Parameters),
+        "1/4 and 1/2 of the model"
+    );
+    for class in [Class::Gradients, Class::Optimizer, Class::GatheredParameters] {
         assert_eq!(peak(&secondary, class), peak(&full, class), "{class}");
     }
-    assert_eq!(calls(&secondary, "all-gather"), calls(&full, "all-gather"));
+    assert_eq!(calls(&secondary, Operation::AllGather), calls(&full, Operation::AllGather));
     // For backward's gather, a rank of two sends 1/2 of each unit, and one of four sends 3/4.
     let kept = run(Stage::Zero3, &format!("{plain} --strategy shard-grad-op"));
-    let for_backward = |report: &Report| sent(report, "all-gather") - sent(&kept, "all-gather");
+    let for_backward =
+        |report: &Report| sent(report, Operation::AllGather) - sent(&kept, Operation::AllGather);
     assert_eq!(3 * for_backward(&secondary), 2 * for_backward(&full));
 }
 

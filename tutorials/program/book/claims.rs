@@ -214,7 +214,7 @@ impl Bench<'_> {
 
     fn slices(&self) -> Result<String> {
         let report = self.runs.report(&Run::new(Zero3, TWO))?;
-        let rows = report.memory.iter().filter(|row| row.class == "parameters");
+        let rows = report.memory.iter().filter(|row| row.class == Class::Parameters);
         let bytes: Vec<String> = rows.map(|row| grouped(row.peak_bytes)).collect();
         Ok(format!(
             "the four ranks hold {} bytes of parameters. Four blocks, an embedding and a head cannot be dealt out so \

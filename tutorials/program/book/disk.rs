@@ -4,7 +4,7 @@
 use super::bus::COMPUTE;
 use crate::learn::figure::time_on;
 use crate::learn::runs::{Run, Runs};
-use events::{Place, Route};
+use events::{Class, Place, Route};
 use planner::table::{Format, Table, grouped};
 use planner::{Job, Placement, Recipe, Stage, predict};
 use trainer::{Failure, Report, Result};
@@ -27,7 +27,8 @@ pub(super) fn measured(runs: &Runs) -> Result<String> {
     let mut table = Table::prose(["--offload-buffers", "staging, bytes", "the step's reads"]);
     for buffers in ["1", "3"] {
         let report = runs.report(&Run::new(Stage::Zero2, &format!("{SLOW_DISK} {buffers}")))?;
-        let staging = report.memory.iter().find(|row| (row.place, row.class) == ("host", "workspace"));
+        let staging =
+            report.memory.iter().find(|row| (row.place, row.class) == (Place::Host, Class::Workspace));
         let staging = grouped(staging.map_or(0, |row| row.peak_bytes));
         table.row(buffers, [staging, format!("{:.0} ms", reads(&report) * 1e3)]);
     }
@@ -37,7 +38,7 @@ pub(super) fn measured(runs: &Runs) -> Result<String> {
 /// Returns the seconds that the simulated disk takes for all of rank 0's reads.
 fn reads(report: &Report) -> f64 {
     let Some(link) = &report.disk_link else { return 0.0 };
-    let read = report.transfers.iter().find(|row| row.rank == 0 && row.route == "disk→host");
+    let read = report.transfers.iter().find(|row| row.rank == 0 && row.route == Route::DiskToHost);
     read.map_or(0.0, |row| time_on(link, row.predicted_calls, row.predicted_bytes))
 }
 

@@ -2,7 +2,7 @@
 
 use super::steps::Steps;
 use super::{Comparison, Outcome, Run};
-use events::{Class, Place};
+use events::{Class, Operation, Place};
 use planner::Stage;
 use planner::table::{Table, grouped};
 use report::{Account, Report, time};
@@ -64,7 +64,7 @@ fn memory(comparison: &Comparison) -> Vec<Table> {
 fn place(comparison: &Comparison, place: Place, title: &str) -> Table {
     let mut table = Table::numbers(title, stages(comparison));
     let of_class = |report: &Report, class: Class| {
-        let rows = report.memory.iter().filter(|r| r.place == place.label() && r.class == class.label());
+        let rows = report.memory.iter().filter(|r| r.place == place && r.class == class);
         rows.map(|row| row.peak_bytes).max().unwrap_or(0)
     };
     let used = |class: &&Class| {
@@ -159,7 +159,7 @@ fn sent(report: &Report) -> u64 {
 
 /// Returns the number of collectives per step that move data.
 fn calls(report: &Report) -> u64 {
-    let rows = report.traffic.iter().filter(|row| row.rank == 0 && row.operation != "scalars");
+    let rows = report.traffic.iter().filter(|row| row.rank == 0 && row.operation != Operation::Scalars);
     rows.map(|row| row.calls).sum::<u64>() / report.steps.len().max(1) as u64
 }
 

@@ -37,7 +37,7 @@ pub enum Figure {
 impl Figure {
     /// Returns the predicted and the measured number.
     pub fn of(self, report: &Report) -> (u64, u64) {
-        let sent = |wanted: &dyn Fn(&str) -> bool| {
+        let sent = |wanted: &dyn Fn(Operation) -> bool| {
             let rows = report.traffic.iter().filter(|row| row.rank == 0 && wanted(row.operation));
             rows.fold((0, 0), |(p, m), row| (p + row.predicted_bytes, m + row.bytes_sent))
         };
@@ -48,11 +48,11 @@ impl Figure {
                 report.total_peak_bytes.first().map_or((0, 0), |row| (row.predicted_bytes, row.peak_bytes))
             }
             Figure::Moved(route) => {
-                let own = report.transfers.iter().find(|row| row.rank == 0 && row.route == route.label());
+                let own = report.transfers.iter().find(|row| row.rank == 0 && row.route == route);
                 own.map_or((0, 0), |row| (row.predicted_bytes, row.bytes))
             }
-            Figure::Sent(operation) => sent(&|other| other == operation.label()),
-            Figure::SentInAll => sent(&|other| other != "scalars"),
+            Figure::Sent(operation) => sent(&|other| other == operation),
+            Figure::SentInAll => sent(&|other| other != Operation::Scalars),
             Figure::Exposed => (whole(on_the_link(report)), whole(waited_for_the_link(report))),
             Figure::Crossing => (whole(crossing(report)), whole(waited_for_crossings(report))),
         }
@@ -112,7 +112,7 @@ fn on_the_link(report: &Report) -> f64 {
     let Some(link) = &report.link else { return 0.0 };
     let of_rank = report.traffic.iter().filter(|row| row.rank == 0);
     let seconds = of_rank.map(|row| {
-        let rounds = row.predicted_calls * if row.operation == "all-reduce" { 2 } else { 1 };
+        let rounds = row.predicted_calls * if row.operation == Operation::AllReduce { 2 } else { 1 };
         time_on(link, rounds, row.predicted_bytes)
     });
     seconds.sum()
@@ -130,14 +130,15 @@ pub(crate) fn seconds(report: &Report) -> f64 {
 
 /// Returns rank 0's peak of `class` in `place`, predicted and measured.
 fn peak(report: &Report, place: Place, class: Class) -> (u64, u64) {
-    let wanted = (0, place.label(), class.label());
+    let wanted = (0, place, class);
     let own = report.memory.iter().find(|row| (row.rank, row.place, row.class) == wanted);
     own.map_or((0, 0), |row| (row.predicted_bytes, row.peak_bytes))
 }
 
 /// Returns the rows of rank 0's transfers between device and main memory.
 fn crossings(report: &Report) -> impl Iterator<Item = &TransferRow> {
-    let crosses = |row: &&TransferRow| row.rank == 0 && ["device→host", "host→device"].contains(&row.route);
+    let crosses =
+        |row: &&TransferRow| row.rank == 0 && matches!(row.route, Route::DeviceToHost | Route::HostToDevice);
     report.transfers.iter().filter(crosses)
 }
 

@@ -159,7 +159,7 @@ fn accelerates_old_keys_are_converted_and_unknown_ones_are_errors() {
 
 #[test]
 fn accelerates_bf16_is_autocast_under_ddp_and_16_bit_weights_elsewhere() {
-    let precision = |text: &str| settings::precision::label(yaml(text, "").unwrap().precision);
+    let precision = |text: &str| settings::precision::named(yaml(text, "").unwrap().precision).label();
     for kind in ["MULTI_GPU", "MULTI_NPU", "'NO'", "NO"] {
         let text = format!("distributed_type: {kind}\nmixed_precision: bf16\n");
         assert_eq!(precision(&text), "autocast", "{kind}");
@@ -185,7 +185,7 @@ fn deepspeeds_autocast_is_to_bf16_and_says_what_travels() {
         json(&format!(r#"{{"torch_autocast": {{"enabled": true{keys}}}{rest}}}"#), "--gpus 2")
     };
     let config = section(r#", "dtype": "bfloat16""#, "").unwrap();
-    assert_eq!(settings::precision::label(config.precision), "autocast");
+    assert_eq!(settings::precision::named(config.precision).label(), "autocast");
     let [warning] = config.findings.warnings.as_slice() else { panic!("{:?}", config.findings.warnings) };
     assert!(warning.contains("travel in fp32 here"), "{warning}");
     let whole = r#", "dtype": "torch.bfloat16", "lower_precision_safe_modules": []"#;
@@ -194,7 +194,7 @@ fn deepspeeds_autocast_is_to_bf16_and_says_what_travels() {
     let ddp = section(r#", "dtype": "bf16""#, r#", "zero_optimization": {"stage": 0}"#).unwrap();
     assert_eq!(ddp.findings.warnings, [""; 0], "without ZeRO DeepSpeed sends fp32 too");
     let off = json(r#"{"torch_autocast": {"enabled": false, "dtype": "float16"}}"#, "").unwrap();
-    assert_eq!((settings::precision::label(off.precision), off.findings.warnings.len()), ("fp32", 0));
+    assert_eq!((settings::precision::named(off.precision).label(), off.findings.warnings.len()), ("fp32", 0));
     for (keys, rest, words) in [
         ("", "", "torch_autocast has no dtype"),
         (r#", "dtype": "float16""#, "", r#"torch_autocast.dtype is "float16""#),
@@ -239,7 +239,7 @@ fn a_value_counts_before_auto_in_the_file_that_it_names() {
     let inner = r#"{"bf16": {"enabled": "auto"}, "gradient_accumulation_steps": "auto"}"#;
     std::fs::write(outer.folder.path().join("inner.json"), inner).unwrap();
     let config = outer.config("").unwrap();
-    assert_eq!((settings::precision::label(config.precision), config.micro_batches), ("bf16", 4));
+    assert_eq!((settings::precision::named(config.precision).label(), config.micro_batches), ("bf16", 4));
     assert_eq!(config.findings.warnings, [""; 0]);
 }
 

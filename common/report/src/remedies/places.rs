@@ -35,7 +35,7 @@ fn transfers(job: &Job) -> Option<Transfers> {
 
 /// Returns the seconds of a step in which a rank waits for transfers on `route`, the mean of all.
 fn waited(report: &Report, route: Route) -> f64 {
-    let rows = report.transfers.iter().filter(|row| row.route == route.label());
+    let rows = report.transfers.iter().filter(|row| row.route == route);
     rows.map(|row| row.of_steps().1).sum::<f64>() / (report.world_size * report.steps.len()).max(1) as f64
 }
 

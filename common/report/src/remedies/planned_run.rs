@@ -2,8 +2,7 @@
 
 use crate::report::Report;
 use model::ModelConfig;
-use planner::{Job, Strategy};
-use settings::float_type::{self, PrecisionName};
+use planner::Job;
 use settings::{Communication, GradSync, prediction};
 use sharding::Precision;
 
@@ -23,26 +22,26 @@ impl<'a> PlannedRun<'a> {
         let communication = report.communication.as_ref()?;
         let architecture = report.model.architecture.as_ref()?.to_string();
         let model = ModelConfig::from_hugging_face(&architecture, &report.model.name).ok()?;
-        let name = PrecisionName::named(report.precision)?;
+        let name = report.precision;
         let precision = Precision {
             parameters: name.stored(),
-            gradients: float_type::dtype(report.grad_dtype)?,
-            reduce: float_type::dtype(report.reduce_dtype)?,
+            gradients: report.grad_dtype.stored(),
+            reduce: report.reduce_dtype.stored(),
             rounding: name.rounding(),
         };
         let job = Job {
             batch_size: report.model.batch_size,
             tokens: report.model.sequence_length,
             micro_batches: report.model.micro_batches,
-            checkpointing: report.model.checkpoint_activations.parse().ok()?,
+            checkpointing: report.model.checkpoint_activations,
             wrap: report.model.wrap.parse().ok()?,
-            strategy: report.strategy.map_or(Ok(Strategy::default()), str::parse).ok()?,
+            strategy: report.strategy.unwrap_or_default(),
             shard_group: report.shard_group_size,
             secondary_shards: report.secondary_shard_size,
             textbook_all_reduce: report.grad_sync == Some(GradSync::AllReduce),
             algorithm: report.algorithm.unwrap_or_default(),
             placement: report.placement,
-            ..Job::new(model, report.stage.parse().ok()?, report.world_size)
+            ..Job::new(model, report.stage, report.world_size)
         };
         Some(PlannedRun { job: with_precision(job, precision, communication), precision, communication })
     }
@@ -79,10 +78,10 @@ mod tests {
             "--gpus 2 --offload-activations cpu --checkpoint-activations block",
         ] {
             let (config, mut report) = (config(flags), one_step(flags));
-            report.strategy = config.strategy.map(Strategy::label);
+            report.strategy = config.strategy;
             let alone = config.strategy.is_some() || config.mesh != MeshShape::World;
             for stage in Stage::ALL.into_iter().filter(|&stage| stage == Stage::Zero3 || !alone) {
-                report.stage = stage.label();
+                report.stage = stage;
                 let text = serde_json::to_string(&report).unwrap();
                 let back: Report = serde_json::from_str(&text).unwrap();
                 let run = PlannedRun::of(&back).unwrap();

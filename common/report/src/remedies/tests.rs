@@ -4,16 +4,18 @@ use super::*;
 use crate::diagnosis::diagnosis;
 use crate::rows::OperationTime;
 use crate::samples::waiting;
+use events::Route;
+use planner::Strategy;
 
 /// Returns the share of exposed communication that each change would save in a run of `stage` with
 /// `flags`.
 fn shares(stage: Stage, flags: &str) -> Vec<(String, f64)> {
     let mut report = waiting(&format!("--gpus 2 {flags}"));
-    report.stage = stage.label();
+    report.stage = stage;
     if !stage.sharded().parameters {
         report.strategy = None;
     } else if flags.contains("shard-grad-op") {
-        report.strategy = Some("shard-grad-op");
+        report.strategy = Some(Strategy::ShardGradOp);
     }
     let exposed = Account::of(&report).exposed;
     remedies(&report).into_iter().map(|remedy| (remedy.how, remedy.seconds / exposed)).collect()
@@ -76,7 +78,7 @@ fn hidden(flags: &str, how: &str) -> Option<f64> {
     for row in &mut report.time {
         row.clocks.waits.forward += 0.05;
         let operation = |operation: Operation, link_seconds: f64| OperationTime {
-            operation: operation.label(),
+            operation,
             seconds: link_seconds,
             peers_seconds: 0.0,
             link_seconds,
@@ -110,7 +112,7 @@ fn seconds(report: &Report, how: &str) -> f64 {
 #[test]
 fn an_update_that_every_rank_does_alone_could_be_shared() {
     let mut report = waiting("--gpus 4");
-    report.stage = Stage::Ddp.label();
+    report.stage = Stage::Ddp;
     let saved = seconds(&report, "cargo run -p zero1");
     assert!((saved - 0.75 * Account::of(&report).optimizer).abs() < 1e-9, "three of four quarters: {saved}");
 }
@@ -121,7 +123,7 @@ fn an_update_that_every_rank_does_alone_could_be_shared() {
 fn on_a_link_latency_is_saved_by_fewer_calls_and_the_rest_by_bandwidth() {
     for (algorithm, latency) in [("direct", 2.0), ("ring", 6.0)] {
         let mut report = waiting(&format!("--gpus 4 --link 1ms,1MB/s --algorithm {algorithm}"));
-        for row in report.traffic.iter_mut().filter(|row| row.operation == Operation::AllReduce.label()) {
+        for row in report.traffic.iter_mut().filter(|row| row.operation == Operation::AllReduce) {
             (row.calls, row.bytes_sent) = (1, 24_000);
         }
         let link = Account::of(&report).link;
@@ -138,7 +140,7 @@ fn on_a_link_latency_is_saved_by_fewer_calls_and_the_rest_by_bandwidth() {
 fn on_a_ring_small_groups_wait_less_often() {
     let flags = "--gpus 8 --link 10ms,1GB/s --algorithm ring --strategy hybrid-shard --shard-group-size 2";
     let mut groups = waiting(flags);
-    groups.strategy = Some(planner::Strategy::HybridShard.label());
+    groups.strategy = Some(Strategy::HybridShard);
     let all = "cargo run -p zero2 without --strategy and --shard-group-size";
     assert!(seconds(&groups, all) < 0.0, "{:?}", remedies(&groups));
 }
@@ -148,7 +150,8 @@ fn on_a_ring_small_groups_wait_less_often() {
 fn states_that_rest_nearer_travel_less() {
     let mut report = waiting("--gpus 2 --offload-optimizer disk");
     for row in &mut report.transfers {
-        row.waited_seconds = if row.route.contains("disk") { 0.1 } else { 0.02 };
+        row.waited_seconds =
+            if matches!(row.route, Route::HostToDisk | Route::DiskToHost) { 0.1 } else { 0.02 };
     }
     report.time.iter_mut().for_each(|row| row.clocks.for_places.step = 0.24);
     for (how, saved) in [

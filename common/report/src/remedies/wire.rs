@@ -44,11 +44,9 @@ impl Wire {
         if calls > 0.0 { calls / (calls + bytes) } else { 0.0 }
     }
 
-    /// Returns the cost of one call among `ranks` ranks, without its bytes, by the operation's
-    /// label.
-    fn latency(&self, label: &str, ranks: usize) -> f64 {
-        let rounds = |operation| self.algorithm.rounds(operation, ranks as u32);
-        self.latency * label.parse().map_or(0, rounds) as f64
+    /// Returns the cost of one call among `ranks` ranks, without its bytes.
+    fn latency(&self, operation: Operation, ranks: usize) -> f64 {
+        self.latency * self.algorithm.rounds(operation, ranks as u32) as f64
     }
 
     /// Returns the cost of a step's calls, without their bytes. A single rank waits for nothing.

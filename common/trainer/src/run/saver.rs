@@ -391,7 +391,7 @@ fn record(plan: &Plan) -> Writer {
     let (offload, model) = (&plan.config.offload, &plan.model.config);
     Writer {
         stage: plan.stage.id.label().into(),
-        strategy: plan.strategy().map(Into::into),
+        strategy: plan.strategy().map(|strategy| strategy.label().into()),
         ranks: plan.config.world_size,
         places: [offload.optimizer, offload.parameters].map(|place| planner::place_word(place).into()),
         max_positions: Some(model.max_positions.max(model.sequence_length)),

@@ -1,12 +1,13 @@
 //! GPU time of a step by kind of kernel, and how close each kind comes to its limit.
 
 use crate::{Arguments, WARMUP};
+use device::meter::Kind;
 use report::KernelRow;
 use tests::train_as;
 use trainer::Report;
 
 /// Kinds limited by arithmetic; the others are limited by memory.
-const ARITHMETIC: [&str; 2] = ["matmul", "attention"];
+const ARITHMETIC: [Kind; 2] = [Kind::Matmul, Kind::Attention];
 
 /// Runs our first stage with metering and prints the table. `peak` is the GPU's peak in TFLOP/s,
 /// `copies` its copy bandwidth in bytes per second.
@@ -37,7 +38,7 @@ fn print(report: &Report, peak: f64, copies: f64) {
     let used = report.kernels.iter().filter(|row| row.rank == 0 && row.calls > 0);
     let mut computing = 0.0;
     for row in used {
-        computing += if row.kind == "collectives" { 0.0 } else { row.seconds };
+        computing += if row.kind == Kind::Collectives { 0.0 } else { row.seconds };
         events::say!("{}", line(row, steps, seconds, peak, copies));
     }
     let idle = (seconds - computing).max(0.0);
@@ -58,7 +59,7 @@ fn line(row: &KernelRow, steps: f64, seconds: f64, peak: f64, copies: f64) -> St
     let rate = |amount: u64| amount as f64 / row.seconds.max(1e-12);
     let (arithmetic, flops) = (ARITHMETIC.contains(&row.kind), rate(row.flops));
     let share = if arithmetic { flops / peak } else { rate(row.bytes) / copies };
-    let beside = if row.kind == "collectives" { ", on their own stream" } else { "" };
+    let beside = if row.kind == Kind::Collectives { ", on their own stream" } else { "" };
     format!(
         "| {}{beside} | {:.1} % | {:.2} | {:.0} | {} | {:.0} | {:.0} % |",
         row.kind,
