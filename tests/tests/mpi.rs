@@ -111,7 +111,7 @@ fn an_error_of_one_mpi_rank_ends_all() {
     let dir = tempfile::tempdir().unwrap();
     let ended = mpirun(dir.path(), 3, &endless("--inject error@rank1,step2,backward")).end(PATIENCE);
     assert_ne!(ended.code, Some(0));
-    assert!(ended.error.contains("error: rank 1: injected error in Backward of step 2"), "{}", ended.error);
+    assert!(ended.error.contains("error: rank 1: injected error in backward of step 2"), "{}", ended.error);
     assert!(ended.error.contains("rank 1 failed during step 2: injected error"), "{}", ended.error);
 }
 

@@ -168,8 +168,8 @@ impl Recomputed {
 /// Formats a time in three digits: `12.3 ms`.
 pub fn time(seconds: f64) -> String {
     let (value, unit) = match seconds {
-        s if s < 1e-3 => (s * 1e6, "µs"),
-        s if s < 1.0 => (s * 1e3, "ms"),
+        s if s < 999.5e-6 => (s * 1e6, "µs"),
+        s if s < 0.9995 => (s * 1e3, "ms"),
         s => (s, "s"),
     };
     format!("{} {unit}", digits(value))

@@ -7,6 +7,7 @@ use device::DType;
 use model::Keep;
 use offload::Effect;
 use settings::fault::{Fault, Kind, Phase};
+use settings::labels::word;
 use settings::{Config, Failure, Result};
 use std::cell::Cell;
 use std::io::ErrorKind;
@@ -186,8 +187,8 @@ impl RankFaults {
     /// Returns `phase` in words, with the step that it belongs to.
     fn place(&self, phase: Phase) -> String {
         match phase {
-            Phase::Save => "Save".into(),
-            _ => format!("{phase:?} of step {}", self.step()),
+            Phase::Save => "save".into(),
+            _ => format!("{} of step {}", word(&phase), self.step()),
         }
     }
 }

@@ -343,10 +343,10 @@ fn an_error_or_panic_of_one_rank_ends_all_and_names_it() {
     for (fault, own, others) in [
         (
             "error@rank1,step2,backward",
-            "rank 1: injected error in Backward of step 2",
+            "rank 1: injected error in backward of step 2",
             "injected error in Backward",
         ),
-        ("panic@rank1,step2,backward", "injected panic in Backward of step 2", "it panicked"),
+        ("panic@rank1,step2,backward", "injected panic in backward of step 2", "it panicked"),
     ] {
         let flags = endless(&format!("--inject {fault}"));
         for (rank, ended) in ends(launch(STAGE, 3, |_| flags.clone())).iter().enumerate() {

@@ -104,6 +104,7 @@ fn costs(comparison: &Comparison) -> Table {
         row("    of it for the link", part(|a| a.link));
     }
     row("  waiting for ranks", part(|a| a.peers));
+    row("  waiting for a core", part(|a| a.without_core));
     if offloads {
         row("  waiting for transfers", part(|a| a.places));
     }

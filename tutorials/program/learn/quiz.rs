@@ -72,6 +72,7 @@ fn answer_to(question: &Question, input: &mut dyn BufRead, runs: &Runs) -> Resul
 fn expected(question: &Question) -> String {
     match &question.answer {
         Answer::Choice(options, _) => format!("letter from a to {}", letter(options.len() - 1)),
+        Answer::Number(_, unit) if unit == "bytes" => "number of bytes, like 3,674,624 or 3.67MB".into(),
         Answer::Number(_, unit) => format!("number of {unit}, like 3.5"),
     }
 }

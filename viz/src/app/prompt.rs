@@ -17,7 +17,7 @@ pub struct Prompt {
 impl App {
     pub(super) fn type_into_prompt(&mut self, key: Keystroke) {
         let Some(mut prompt) = self.prompt.take() else { return };
-        prompt.problem = None;
+        let refused = prompt.problem.take().is_some();
         match key {
             Keystroke::Close => return,
             Keystroke::Enter => match self.go_to(&prompt.typed) {
@@ -25,6 +25,12 @@ impl App {
                 Err(problem) => prompt.problem = Some(problem),
             },
             Keystroke::Erase => _ = prompt.typed.pop(),
+            // What was refused is not typed on: another number replaces it, and any other key closes it.
+            Keystroke::Character(typed) if refused => match typed {
+                ':' => prompt.typed.clear(),
+                'r' | 'R' | '0'..='9' => prompt.typed = typed.into(),
+                _ => return,
+            },
             Keystroke::Character(typed) if prompt.typed.chars().count() < LONGEST => prompt.typed.push(typed),
             Keystroke::Character(_) => {}
         }

@@ -1,6 +1,6 @@
 //! The box over a run that has ended: its result, or its error.
 
-use super::paint::{Anchor, Paint, columns, fitted};
+use super::paint::{Anchor, Paint, columns, fitted, fitting_or_cut};
 use super::progress;
 use crate::app::App;
 use crate::player::Scene;
@@ -61,8 +61,9 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
     inside.text(1, 0, fitted(&outline(app), width.saturating_sub(2)), ink(Color::Reset));
     peaks(scene, &classes, &columns, &mut inside.part(0, 2, width, rows + 3));
     traffic(scene, &operations, &columns, &mut inside.part(0, 2, width, rows + 3));
-    if let Some((text, colour)) = verdict {
-        inside.text(1, rows + more + 5, fitted(&text, width.saturating_sub(2)), ink(colour));
+    if let Some((forms, colour)) = verdict {
+        let text = fitting_or_cut(&forms, width.saturating_sub(2));
+        inside.text(1, rows + more + 5, text, ink(colour));
     }
     let keys = [" q leaves the screen · esc looks back at the run ", " q leaves · esc looks back "];
     area.lower_edge(&keys);

@@ -89,10 +89,12 @@ fn unlike(app: &App, room: usize) -> Option<String> {
         let factors = [header.world_size, header.micro_batches, header.batch_size];
         factors.map(u128::from).iter().product::<u128>().to_string()
     };
-    let settings: [Setting; 3] = [
+    let settings: [Setting; 4] = [
         ("model", headers().map(|header| header.model.clone()).collect()),
         ("batch", headers().map(|header| batch(header)).collect()),
         ("length", headers().map(|header| header.sequence_length.to_string()).collect()),
+        // The learning rate follows them.
+        ("steps", headers().map(|header| header.steps.to_string()).collect()),
     ];
     let different: Vec<_> =
         settings.iter().filter(|(_, values)| values.iter().any(|value| *value != values[0])).collect();

@@ -1,6 +1,6 @@
 //! The run's progress: the loss curve and the metrics of the latest step.
 
-use super::paint::{Paint, columns, fitted, fitting};
+use super::paint::{Paint, columns, fitted, fitting, fitting_or_cut};
 use super::plot;
 use crate::player::{Player, Scene};
 use crate::theme::{ALARM, DIM, GOOD, WAITING, bold, ink};
@@ -105,8 +105,8 @@ fn numbers(scene: &Scene, last: Option<&StepRecord>, player: &Player, paint: &mu
         let note = fitted(note, paint.width().saturating_sub(x + 2));
         paint.text(x + 2, y, note, *style);
     }
-    if let Some((text, colour)) = verdict(scene) {
-        let text = fitted(&text, paint.width());
+    if let Some((forms, colour)) = verdict(scene) {
+        let text = fitting_or_cut(&forms, paint.width());
         paint.text(0, skip + metrics.len() as u16 + 1, text, ink(colour));
     }
 }
@@ -138,9 +138,9 @@ fn scaling(record: &StepRecord) -> Option<Metric> {
     Some(Metric { style: ink(colour), ..metric("loss scale", Some(scale), note) })
 }
 
-/// Compares the peaks so far with the predicted ones, in words and a colour. Returns `None` if
-/// there is no prediction.
-pub(super) fn verdict(scene: &Scene) -> Option<(String, Color)> {
+/// Compares the peaks so far with the predicted ones: in words, again in fewer, and a colour.
+/// Returns `None` if there is no prediction.
+pub(super) fn verdict(scene: &Scene) -> Option<([String; 2], Color)> {
     if scene.header.predicted_total.is_empty() {
         return None;
     }
@@ -157,13 +157,25 @@ pub(super) fn verdict(scene: &Scene) -> Option<(String, Color)> {
     let below = ranks().any(|(number, (rank, _))| elsewhere(number, rank).contains(&Ordering::Less));
     let ranks = scene.now.ranks.len();
     Some(if over > 0 {
-        (format!("{over} of {ranks} ranks peaked above the prediction"), ALARM)
+        (
+            [
+                format!("{over} of {ranks} ranks peaked above the prediction"),
+                format!("{over} of {ranks} peaks too high"),
+            ],
+            ALARM,
+        )
     } else if equal == ranks {
         let which = if below { "device's peak" } else { "peak" };
-        (format!("✓ every {which} is as predicted, to the byte"), GOOD)
+        ([format!("✓ every {which} is as predicted, to the byte"), "✓ peaks as predicted".into()], GOOD)
     } else if equal == 0 {
-        ("no rank has reached its predicted peak yet".into(), DIM)
+        (["no rank has reached its predicted peak yet", "no peak reached yet"].map(String::from), DIM)
     } else {
-        (format!("{equal} of {ranks} ranks have reached the predicted peak"), DIM)
+        (
+            [
+                format!("{equal} of {ranks} ranks have reached the predicted peak"),
+                format!("{equal} of {ranks} peaks reached"),
+            ],
+            DIM,
+        )
     })
 }

@@ -54,6 +54,7 @@ fn a_resumed_run_waits_for_its_first_step() {
             *step += 2;
         }
     }
+    resumed.header.steps += 2;
     let mut app = compared([SimulationPlan { steps: 4, ..SimulationPlan::new(0, 2) }.run(), resumed]);
     let begins = app.players[1].timeline().marks[0].position;
     for step in 0..4 {

@@ -73,7 +73,7 @@ fn differences_are_all_long_or_all_short() {
     for width in 80..200 {
         let screen = shown(&app, (width, 33));
         let short = screen.lines().filter(|line| line.contains(" against DDP: ")).count();
-        let long = screen.lines().filter(|line| line.contains(" than DDP now")).count();
+        let long = screen.lines().filter(|line| line.contains(" than DDP, peaked")).count();
         assert!([(3, 0), (0, 3)].contains(&(short, long)), "{width}: {short} short, {long} long\n{screen}");
     }
 }

@@ -21,18 +21,22 @@ pub(super) fn difference((mine, first): Named<'_>, (name, other): Named<'_>, ran
     if let Some(sentence) = beginning((mine, first), (name, other)) {
         return sentence;
     }
-    let mut sentence = if step_of(first) == step_of(other) {
+    let peaked = format!("peaked {}", relation(before.1, after.1, ["higher", "lower", "as high"]));
+    let sent = sent_ratio(first, other, rank).map(|ratio| {
+        if (ratio - 1.0).abs() < 5e-3 {
+            "sent as much".into()
+        } else {
+            format!("sent {ratio:.2} times as much")
+        }
+    });
+    let sentence = if step_of(first) == step_of(other) {
         let holds = relation(before.0, after.0, ["more than", "less than", "as much as"]);
-        format!("{name} holds {holds} {mine} now, peaked ")
+        let holds = format!("{name} now holds {holds} {mine}");
+        sent.map_or(format!("{holds} and {peaked}"), |sent| format!("{holds}, {peaked} and {sent}"))
     } else {
-        format!("{name} is at a different step than {mine}; it peaked ")
+        let elsewhere = format!("{name} is at a different step than {mine}; it {peaked}");
+        sent.map_or(elsewhere.clone(), |sent| format!("{elsewhere} and {sent}"))
     };
-    sentence += &relation(before.1, after.1, ["higher", "lower", "as high"]);
-    match sent_ratio(first, other, rank) {
-        Some(ratio) if (ratio - 1.0).abs() < 5e-3 => sentence += ", sends as much",
-        Some(ratio) => sentence += &format!(", sends {ratio:.2} times as much"),
-        None => {}
-    }
     match loss_difference(first, other) {
         Some(0.0) => sentence + "; losses are equal to the bit.",
         Some(apart) => format!("{sentence}; losses differ by {apart:.1e}."),
@@ -56,9 +60,10 @@ fn beginning((mine, first): Named<'_>, (name, other): Named<'_>) -> Option<Strin
 /// ×1.50; same losses`. `None` before the first step of one of the runs.
 pub(super) fn in_short((mine, first): Named<'_>, (name, other): Named<'_>, rank: usize) -> Option<String> {
     let (before, after) = comparable(first, other, rank)?;
-    let now = match step_of(first) == step_of(other) {
-        true => format!("now {}", change(before.live_total(), after.live_total())),
-        false => "another step".into(),
+    let now = if step_of(first) == step_of(other) {
+        format!("now {}", change(before.live_total(), after.live_total()))
+    } else {
+        "another step".into()
     };
     let peak = change(before.total_peak, after.total_peak);
     let mut text = format!("{name} against {mine}: {now}, peak {peak}");
@@ -86,9 +91,10 @@ pub(super) fn in_brief(first: &Player, (name, other): Named<'_>, rank: usize, ro
         let text = change(before, after);
         (!["+0 %", "−0 %"].contains(&text.as_str())).then(|| format!("{what} {text}"))
     };
-    let now = match step_of(first) == step_of(other) {
-        true => changed("now", before.live_total(), after.live_total()),
-        false => Some("another step".into()),
+    let now = if step_of(first) == step_of(other) {
+        changed("now", before.live_total(), after.live_total())
+    } else {
+        Some("another step".into())
     };
     let peak = changed("peak", before.total_peak, after.total_peak);
     let ratio = sent_ratio(first, other, rank).filter(|ratio| (ratio - 1.0).abs() >= 5e-3);
