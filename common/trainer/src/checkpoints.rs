@@ -119,7 +119,7 @@ fn refused(error: storage::Error) -> Failure {
     Failure::run(CheckpointError::from(error))
 }
 
-/// Returns a word that no other run has.
+/// Returns a token that is unique to this run.
 fn token() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let here = Box::new(0u8);

@@ -35,7 +35,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
         let intact = choose(&args.from)?;
         match write(&intact, &args.to, format) {
             Ok(()) => break intact,
-            // The weights are written, only elsewhere.
+            // The weights are complete, in the directory that the error names.
             Err(error @ CheckpointError::Unpublished { .. }) => return Err(Failure::run(error)),
             Err(_) if is_succeeded(&args.from, intact.generation.path()) => {}
             Err(error) => return Err(checkpoints::unsaved(error)),

@@ -24,7 +24,7 @@ use text::{Tokenizer, bytes::VOCABULARY};
 /// Continues `args.prompt` with `stage`, once per sample, up to the token that ends a text.
 ///
 /// # Errors
-/// If the weights cannot be read, or nothing turns the prompt into tokens of their model.
+/// If the weights cannot be read, or the prompt cannot be turned into tokens of their model.
 pub fn generate(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>> {
     let reader = Reader::open(&args.from).map_err(Failure::usage)?;
     let config = reader.config().map_err(Failure::usage)?;
@@ -58,8 +58,8 @@ pub fn generate(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>> {
     Ok(sequences.iter().map(text).collect::<text::Result<_>>()?)
 }
 
-/// Returns the tokenizer that is asked for, or else the model's own. A model without one is taken to have
-/// learned bytes.
+/// Returns the tokenizer that is asked for, or else the model's own. Without one, tokens are
+/// interpreted as bytes.
 fn tokenizer(args: &GenerateArgs, model: &Model) -> Result<Tokenizer> {
     let own = (model.config.vocabulary != VOCABULARY).then(|| args.from.join("tokenizer.json"));
     let found = args.tokenizer.as_ref().or(own.as_ref().filter(|path| path.exists()));

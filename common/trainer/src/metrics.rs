@@ -26,7 +26,7 @@ const COLUMNS: [&str; 13] = [
     "validation_loss",
 ];
 
-/// The rows of a run: JSON lines, or CSV if the file's name ends so.
+/// The rows of a run: CSV if the file's name ends in `.csv`, else JSON lines.
 pub(crate) struct Metrics {
     file: LineFile,
     is_csv: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Creates the file that `plan` asks for, if it does; a resumed run appends to it.
+    /// Creates the file that `plan` names; `None` if it names none. A resumed run appends to it.
     ///
     /// # Errors
     /// If the file cannot be written.

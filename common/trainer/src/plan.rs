@@ -26,16 +26,16 @@ use storage::Disk;
 /// The most validation batches per rank unless more are asked for.
 const EVALUATION_BATCHES: usize = 20;
 
-/// What all ranks of a run share, read-only but for the stop request.
+/// The run's immutable inputs, shared by all ranks; only the stop request changes.
 pub(crate) struct Plan {
     pub stage: AnyStage,
     pub config: Config,
     pub model: Arc<Model>,
     pub partition: Arc<Partition>,
-    /// When each pass needs them.
+    /// The units that each pass needs, in order.
     pub schedule: Arc<Schedule>,
     pub data: Data,
-    /// What a run that resumes this one must have in common with it.
+    /// The settings that a run that resumes this one must match.
     pub identity: Value,
     /// The saved weights that the flags name, if they do.
     pub brought: Option<Arc<Reader>>,
@@ -48,9 +48,9 @@ pub(crate) struct Plan {
     pub checkpoints: Option<Checkpoints>,
     /// The lock of that directory, on the rank that leads.
     pub lock: Option<Arc<RunLock>>,
-    /// How each rank saves its part of them.
+    /// How each rank saves its part of a checkpoint.
     pub saving: Saving,
-    /// What training resumes from, if there is a checkpoint.
+    /// The checkpoint that training resumes from, if there is one.
     pub resume: Option<Arc<ResumeState>>,
     /// The planner's prediction for the run.
     pub prediction: Prediction,
@@ -58,7 +58,7 @@ pub(crate) struct Plan {
     pub evaluation_batches: usize,
     /// The request to end the run early.
     pub stop: Arc<StopRequest>,
-    /// Sees how far ranks are, what they compute with and what they contribute.
+    /// Observes milestones, parameters and gradients; see [`Witness`].
     pub witness: Option<Arc<dyn Witness>>,
 }
 
@@ -68,8 +68,8 @@ impl Plan {
         self.resume.as_ref().map_or(0, |state| state.progress.steps)
     }
 
-    /// Returns how many training tokens were read before the run's first step: with `--resume-with
-    /// batch` the steps before had others.
+    /// Returns how many training tokens were read before the run's first step. Earlier steps may have
+    /// had another batch size.
     pub(crate) fn tokens_before(&self) -> u64 {
         let counted = self.resume.as_ref().and_then(|state| state.progress.tokens);
         counted.unwrap_or(u64::from(self.first_step()) * self.config.tokens_per_step())
@@ -80,10 +80,10 @@ impl Plan {
         self.config.strategy.or(self.stage.strategies.first().copied())
     }
 
-    /// This plan, resumed from a checkpoint if there is one. See [`ResumeState::choose`].
+    /// Returns this plan, resumed from a checkpoint if there is one. See [`ResumeState::choose`].
     ///
     /// # Errors
-    /// As there, and if the disk has no room for the run's own checkpoints.
+    /// As [`ResumeState::choose`], or if the disk has no room for the run's own checkpoints.
     pub(crate) fn resumed(self, ranks: Range<usize>, exchange: &Exchange<'_>) -> Result<Self> {
         let Plan { config, model, identity, partition, stage, witness, .. } = &self;
         let run = Resuming {
@@ -128,7 +128,7 @@ impl Plan {
         }
     }
 
-    /// Tells the witness, if there is one, that `rank` has come to `milestone`.
+    /// Reports to the witness, if there is one, that `rank` has reached `milestone`.
     pub(crate) fn reached(&self, step: u32, rank: usize, milestone: Milestone) {
         if let Some(witness) = &self.witness {
             witness.on_milestone(At { step, rank }, milestone);
@@ -175,8 +175,8 @@ pub(crate) fn prepare(stage: AnyStage, config: Config) -> Result<Plan> {
     complete(stage, config, prediction).map_err(|failure| findings.attribute(failure))
 }
 
-/// Checks that `stage` can do what `config` asks for, whatever the machine and the data. Returns what
-/// the planner predicts.
+/// Checks that `stage` supports `config`, whatever the machine and the data. Returns the planner's
+/// prediction.
 ///
 /// # Errors
 /// A usage failure that names the flag, and the key of the file that stands for it.
@@ -267,7 +267,7 @@ fn check_memory(job: &Job, prediction: &Prediction, config: &Config) -> Result<(
     check_machine(job, prediction, config)
 }
 
-/// Refuses a run whose results would replace its data or each other.
+/// Refuses a run whose output files would replace its data or each other.
 fn check_files(config: &Config) -> Result<()> {
     let output = &config.output;
     let files = [
@@ -279,7 +279,7 @@ fn check_files(config: &Config) -> Result<()> {
     ];
     let named = |(flag, path): (&'static str, Option<&PathBuf>)| {
         let path = path?;
-        // A terminal or a pipe takes what several write.
+        // Several outputs may go to one terminal or pipe.
         let is_stream = path.metadata().is_ok_and(|metadata| !metadata.is_file());
         (!is_stream).then(|| (flag, path.canonicalize().unwrap_or_else(|_| path.clone())))
     };
@@ -303,8 +303,8 @@ fn saved_bytes(config: &Config, model: &Model, companions: &Companions) -> u64 {
     if saves { model.layout.parameters() * stored.bytes() as u64 } else { 0 }
 }
 
-/// Refuses a run whose results could not be written, or whose weights have no room for their
-/// `bytes`.
+/// Refuses a run whose output files cannot be written, or whose disk has no room for `bytes` of
+/// weights.
 fn probe_outputs(config: &Config, bytes: u64) -> Result<()> {
     check_files(config)?;
     if let Some(path) = &config.output.report {
@@ -326,10 +326,9 @@ fn probe_outputs(config: &Config, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a run for which this machine has too little main memory, if the system tells how much it
-/// has.
+/// Refuses a run that needs more main memory than this machine has, as far as that is known.
 fn check_machine(job: &Job, prediction: &Prediction, config: &Config) -> Result<()> {
-    // What ranks on GPUs have in main memory is page-locked.
+    // Ranks on GPUs allocate page-locked main memory.
     let on_gpus = config.hardware.is_gpu();
     let Some(memory) = machine::memory(!on_gpus) else { return Ok(()) };
     let machine = memory::Machine {
@@ -346,7 +345,7 @@ pub(crate) fn limits(config: &Config) -> Limits {
     [config.memory.device_memory, config.memory.host_memory, None]
 }
 
-/// Returns how many batches of each rank a validation has: at most as many as read all windows.
+/// Returns the number of validation batches per rank: at most as many as cover all windows once.
 fn evaluation_batches(config: &Config, data: &Data) -> usize {
     if config.corpus.eval_every.is_none() {
         return 0;

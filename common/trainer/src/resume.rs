@@ -1,5 +1,5 @@
-//! The checkpoint that a run resumes from: the newest whose blocks are intact, wherever a rank
-//! needs them. Any stage on any number of ranks resumes.
+//! The checkpoint that a run resumes from: the newest one in which all blocks that ranks need are
+//! intact. Any stage on any number of ranks resumes it.
 
 mod identity;
 
@@ -31,16 +31,16 @@ pub(crate) struct Progress {
     pub loss_scale: Option<LossScale>,
 }
 
-/// What a checkpoint only records of the run that wrote it.
+/// Provenance of a checkpoint. Not compared when a run resumes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Writer {
     pub stage: String,
-    /// Its strategy, if the stage has several.
+    /// The strategy, if the stage has several.
     pub strategy: Option<String>,
     pub ranks: usize,
     /// Where optimizer states and parameters were stored.
     pub places: [String; 2],
-    /// The longest sequence that its model was made for, in tokens.
+    /// The longest sequence that the model was made for, in tokens.
     pub max_positions: Option<usize>,
     /// The program's version.
     pub version: String,
@@ -50,14 +50,14 @@ pub(crate) struct Writer {
 pub(crate) struct Resuming<'a> {
     pub config: &'a Config,
     pub model: &'a Model,
-    /// What a run that resumes it must have in common. See [`identity`].
+    /// The settings that must match the checkpoint's. See [`identity`].
     pub identity: &'a Value,
     pub partition: &'a Partition,
-    /// What it shards.
+    /// The model states that the stage shards.
     pub sharded: Sharded,
     /// The ranks of this process.
     pub ranks: Range<usize>,
-    /// Sees which ranks verify what they need.
+    /// Observes when ranks verify the checkpoint.
     pub witness: Option<&'a dyn Witness>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct ResumeState {
     generation: Generation,
     layout: Layout,
     writer: Writer,
-    /// How far training had come.
+    /// The training progress at the save.
     pub progress: Progress,
     /// Newer checkpoints, which are damaged.
     pub damaged: DamagedCheckpoints,
@@ -82,9 +82,9 @@ pub(crate) fn alone(mine: &str) -> Result<Vec<String>> {
 
 /// Why a checkpoint is not used.
 pub(crate) enum Unfit {
-    /// It is damaged, or cannot be read; in words. The one before it may do.
+    /// It is damaged or cannot be read; the message. An older checkpoint may be intact.
     Damaged(String),
-    /// Another one is asked for.
+    /// The checkpoint is intact, but this run may not resume from it.
     Refused(Failure),
 }
 
@@ -114,11 +114,11 @@ impl Unfit {
 /// Checkpoints that are damaged: their names, and what is wrong with them.
 pub(crate) type DamagedCheckpoints = Vec<(String, String)>;
 
-/// Opens the newest checkpoint among `names` that is intact for every process; `exchange` lets all
-/// agree. Returns it, if there is one, and the newer ones, which are damaged.
+/// Opens the newest checkpoint among `names` that is intact for every process; the processes agree
+/// on it by `exchange`. Returns it, if there is one, and the newer ones, which are damaged.
 ///
 /// # Errors
-/// If this process may not use it, or the processes cannot agree.
+/// If this process may not resume it, or the exchange fails.
 pub(crate) fn newest_intact<'a, T>(
     names: impl Iterator<Item = &'a str>,
     open: impl Fn(&str) -> std::result::Result<T, Unfit>,
@@ -146,8 +146,8 @@ pub(crate) fn listed(damaged: &DamagedCheckpoints) -> String {
 }
 
 impl ResumeState {
-    /// Opens the newest intact checkpoint among `checkpoints`, if there is any. Each process
-    /// verifies the blocks that its ranks need; `exchange` lets all agree.
+    /// Opens the newest intact checkpoint among `checkpoints`; `None` if there is no checkpoint. Each
+    /// process verifies the blocks that its ranks need; the processes agree by `exchange`.
     ///
     /// # Errors
     /// If the run may not resume it, or none is intact.
@@ -160,7 +160,7 @@ impl ResumeState {
         let holder = RunLock::holder(checkpoints.directory()).unwrap_or_default();
         let seen = exchange(&format!("{holder}\n{}", names.join(" ")))?;
         check_same_directory(checkpoints, &seen)?;
-        // All look for what the first rank sees.
+        // Rank 0's listing decides, so that all ranks try the same checkpoints.
         let names = seen[0].split_once('\n').map_or("", |(_, names)| names).split_whitespace();
         let open = |name: &str| ResumeState::open(run, checkpoints, name);
         match newest_intact(names, open, exchange)? {
@@ -178,7 +178,7 @@ impl ResumeState {
         }
     }
 
-    /// Opens the checkpoint `name`, and verifies what the ranks of this process need of it.
+    /// Opens the checkpoint `name`, and verifies the blocks that the ranks of this process need.
     fn open(run: &Resuming<'_>, checkpoints: &Checkpoints, name: &str) -> std::result::Result<Self, Unfit> {
         let path = checkpoints.directory().join(name);
         let manifest = checkpoints.manifest(name)?;
@@ -247,7 +247,7 @@ impl ResumeState {
         )))
     }
 
-    /// Returns the lines that a resumed run prints before the others.
+    /// Returns the lines that a resumed run prints first.
     pub(crate) fn words(&self, config: &Config) -> String {
         let (steps, Writer { stage, ranks, .. }) = (self.progress.steps, &self.writer);
         let damaged: String = self
@@ -265,7 +265,7 @@ impl ResumeState {
         )
     }
 
-    /// The hash that all ranks that resume this checkpoint have in common.
+    /// Returns a hash of the manifest: ranks that resume the same checkpoint have the same hash.
     ///
     /// # Errors
     /// JSON's.
@@ -278,12 +278,12 @@ impl ResumeState {
         self.generation.companions()
     }
 
-    /// A source that reads one state of all parameters.
+    /// Returns a source that reads one state of all parameters.
     pub(crate) fn source(self: &Arc<Self>, state: TrainingState) -> Arc<dyn WeightSource> {
         Arc::new(OneState(self.clone(), state))
     }
 
-    /// Sources that read AdamW's momentum and variance.
+    /// Returns sources that read AdamW's momentum and variance.
     pub(crate) fn moments(self: &Arc<Self>) -> [Arc<dyn WeightSource>; 2] {
         [TrainingState::Momentum, TrainingState::Variance].map(|state| self.source(state))
     }
@@ -297,8 +297,8 @@ impl ResumeState {
     }
 }
 
-/// Fails if a process does not see rank 0's lock in the directory. `seen` is what each sees: first
-/// the run that has the lock.
+/// Fails if a process does not see rank 0's lock in the directory. The first line of each process's
+/// text in `seen` is the run that holds the lock.
 fn check_same_directory(checkpoints: &Checkpoints, seen: &[String]) -> Result<()> {
     let holder = |seen: &String| seen.split('\n').next().unwrap_or_default().to_string();
     if holder(&seen[0]).is_empty() {
@@ -318,6 +318,7 @@ fn check_same_directory(checkpoints: &Checkpoints, seen: &[String]) -> Result<()
     }
 }
 
+/// Reads one state of all parameters from a checkpoint.
 struct OneState(Arc<ResumeState>, TrainingState);
 
 impl WeightSource for OneState {

@@ -74,7 +74,7 @@ impl Watch {
     }
 }
 
-/// Returns the failure to watch; of a recording, with the flag that asked for it.
+/// Returns the failure of a watcher. A recording's names the flag that asked for it.
 fn unwatched(error: HubError) -> Failure {
     match error {
         HubError::Recording(RecordingError::Io { path, source, .. }) => {

@@ -1,4 +1,4 @@
-//! What a run that resumes must have in common with the run that wrote the checkpoint.
+//! The identity of a run: the settings in which a run that resumes must match the checkpoint's run.
 
 use checkpoint::Manifest;
 use model::Model;
@@ -11,12 +11,13 @@ use settings::lr_schedule::{Climb, WarmUp};
 use settings::{Config, Failure, LrSchedule, Result, labels};
 use std::path::Path;
 
-/// Windows of the training text that are compared.
+/// Windows of the training tokens that are hashed.
 const WINDOWS: usize = 64;
-/// Tokens of one.
+/// Tokens per window.
 const WINDOW: usize = 64;
 
-/// The keys that may differ, each with what says that it is meant to differ, in words for errors.
+/// The keys that may differ: (key, its description in errors, the `--resume-with` value that permits
+/// a difference).
 const SETTINGS: [(&str, &str, ResumeWith); 9] = [
     ("data", "the training tokens", ResumeWith::Data),
     ("order", "the seed of their order (--shuffle-seed)", ResumeWith::Order),
@@ -111,14 +112,14 @@ fn precision(config: &Config) -> String {
 /// Checks that a run of `now`'s identity may resume the checkpoint in `path`.
 ///
 /// # Errors
-/// A usage failure that names every setting that differs, with both values, unless `meant` has it.
+/// A usage failure that names every setting that differs and is not `meant` to, with both values.
 pub(super) fn check(path: &Path, manifest: &Manifest, now: &Value, meant: &[ResumeWith]) -> Result<()> {
     let then = &manifest.identity;
     if let Some(how) = other_architecture(&then[ARCHITECTURE], &now[ARCHITECTURE]) {
         let path = path.to_path_buf();
         return Err(Failure::usage(checkpoint::CheckpointError::OtherModel { path, how }.to_string()));
     }
-    // A decay may end where the run does.
+    // If both decays end with their runs, only the number of steps differs.
     let follows = |of: &Value| of["end"] == of["steps"];
     let is_other = |key: &str| then[key] != now[key] && !(key == "end" && follows(then) && follows(now));
     let differs = |(key, _, with): &&(&str, &str, ResumeWith)| is_other(key) && !meant.contains(with);

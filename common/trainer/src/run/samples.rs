@@ -1,4 +1,4 @@
-//! Which samples a rank reads.
+//! The samples that a rank reads.
 
 use crate::hooks::Hooks;
 use crate::passes::Tokens;
@@ -18,7 +18,7 @@ pub(super) struct Samples<'a> {
 }
 
 impl<'a> Samples<'a> {
-    /// Those of `rank`.
+    /// Returns the samples of `rank`.
     pub(super) fn new(plan: &'a Plan, rank: Rc<Rank>, hooks: Rc<Hooks>) -> Self {
         Samples { plan, rank, hooks }
     }

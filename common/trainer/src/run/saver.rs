@@ -56,9 +56,9 @@ pub(super) struct Saver {
     layout: Arc<ShardLayout>,
     /// Per unit: the elements that this rank saves.
     parts: Vec<Range<usize>>,
-    /// The maximum number of elements that any rank saves: the size of `room`.
+    /// The maximum number of elements that any rank saves: the length of `room`.
     elements: usize,
-    /// A buffer for a copy of all of them; `None` while a thread has it.
+    /// A buffer for a copy of this rank's elements; `None` while a thread has it.
     room: Option<Buffer>,
     /// Buffers through which the elements are written, if they are not copied.
     pieces: Option<PieceBuffers>,
@@ -73,7 +73,7 @@ pub(super) struct Saver {
     last_exchange: Cell<Instant>,
 }
 
-/// How far a save is.
+/// The phase of a save.
 enum Phase {
     Idle,
     /// All ranks write.
@@ -84,7 +84,7 @@ enum Phase {
     Removing(Saved, Option<Work<()>>),
 }
 
-/// Whether a save succeeded; if not, why.
+/// Success, or why a save failed.
 type Outcome = PeerResult<()>;
 
 /// A save in progress.
@@ -95,7 +95,7 @@ struct Save {
     progress: Value,
 }
 
-/// How a save ended, on all ranks alike.
+/// The outcome of a save, the same on all ranks.
 pub(super) struct Saved {
     /// The number of steps that were done when it began.
     pub(super) steps: u32,

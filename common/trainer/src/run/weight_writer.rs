@@ -1,5 +1,5 @@
-//! The thread of rank 0 that hashes and writes the weights, so that ranks can tell each other while
-//! it works: a disk that takes long makes no rank miss another's timeout.
+//! Hashes and writes the final weights on a thread of rank 0. The ranks exchange heartbeats until it
+//! is done, so a slow disk causes no timeout.
 
 use crate::plan::Plan;
 use crate::rank_error::{Result, other};
@@ -15,19 +15,19 @@ use storage::Disk;
 /// How long a save waits for another writer, or a probe, that holds its directory.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the thread is given.
+/// A request to the writer thread.
 enum Job {
-    /// A tensor, in these elements of a unit.
+    /// Hash and write a tensor: these elements of a unit.
     Tensor(Buffer, TensorId, Range<usize>),
-    /// To flush and publish.
+    /// Flush and publish.
     Finish,
 }
 
-/// What the thread has done.
+/// A reply of the writer thread.
 pub(super) enum Done {
-    /// It has written a tensor, and gives the unit back.
+    /// A tensor is written; the unit's buffer comes back.
     Written(Buffer),
-    /// All is published; the hash of the weights.
+    /// All weights are published; their hash.
     Published(String),
 }
 
@@ -36,16 +36,16 @@ pub(super) struct WeightWriter {
     jobs: Sender<Job>,
     done: Receiver<std::result::Result<Done, String>>,
     disk: Arc<Disk>,
-    /// How long the disk may take for one job.
+    /// How long the disk may take for one request.
     timeout: Duration,
     began: Instant,
 }
 
 impl WeightWriter {
-    /// Starts the thread, which writes nothing without `--save`.
+    /// Starts the thread. Without `--save` it only hashes.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// If the thread cannot be started.
     pub(super) fn start(plan: &Plan) -> Result<Self> {
         let config = &plan.config;
         let disk = Arc::new(match config.save_faults.clone() {
@@ -53,13 +53,13 @@ impl WeightWriter {
             faults => Disk::with_faults(1, faults),
         });
         let (model, companions) = (plan.model.clone(), plan.companions.clone());
-        // A disk that is late is named by another deadline.
-        let patience = LOCK_TIMEOUT.min(config.output.checkpoint_timeout / 2);
+        // Shorter than the disk's timeout, so that a locked directory is not blamed on the disk.
+        let lock_timeout = LOCK_TIMEOUT.min(config.output.checkpoint_timeout / 2);
         let (save, format, on) = (config.output.save.clone(), config.save_format, disk.clone());
         let create = move || match &save {
             None => Ok(None),
             Some(directory) => {
-                Writer::on((on, patience), directory, (&model.config, &model.layout), format, &companions)
+                Writer::on((on, lock_timeout), directory, (&model.config, &model.layout), format, &companions)
                     .map(Some)
             }
         };
@@ -83,14 +83,14 @@ impl WeightWriter {
 
     fn begin(&mut self, job: Job) {
         self.began = Instant::now();
-        // Fails only if the thread has ended, which the next look says.
+        // Fails only if the thread has ended, which the next `done` reports.
         let _ = self.jobs.send(job);
     }
 
-    /// Returns what the thread has done with its latest job; waits for that, at most for `time`.
+    /// Waits for the reply to the latest request, at most for `time`. `None` if it has not come.
     ///
     /// # Errors
-    /// The writer's, or that the disk has taken too long.
+    /// The thread's, or a timeout of the disk.
     pub(super) fn done(&self, time: Duration) -> Result<Option<Done>> {
         match self.done.recv_timeout(time) {
             Ok(done) => done.map(Some).map_err(other),
@@ -103,25 +103,25 @@ impl WeightWriter {
     }
 }
 
-/// How long a rank that gives up waits for its thread to remove what it has written.
+/// How long a rank that fails waits for its thread to remove an unfinished save.
 const GRACE: Duration = Duration::from_secs(1);
 
 impl Drop for WeightWriter {
     fn drop(&mut self) {
-        // The thread ends where no jobs are left, and removes an unfinished save.
+        // Closes the channel: the thread then ends, and removes an unfinished save.
         self.jobs = channel().0;
         while self.done.recv_timeout(GRACE).is_ok() {}
     }
 }
 
-/// Says what `disk` has not done in time; `what`, if no call to it is under way.
+/// Returns the timeout message: names the oldest pending disk call, or `what` if there is none.
 pub(super) fn late(disk: &Disk, what: &str, timeout: Duration) -> String {
     let call = disk.answers().oldest.map(|call| format!("{} {}", call.kind, call.path.display()));
     let what = call.unwrap_or(what.into());
     format!("the disk did not {what} within {timeout:?} (--checkpoint-timeout)")
 }
 
-/// Does the jobs that are given, until one fails or the rank gives none any more.
+/// Processes requests until one fails or the channel closes.
 fn write(
     create: impl FnOnce() -> checkpoint::Result<Option<Writer>>,
     jobs: &Receiver<Job>,
@@ -146,7 +146,7 @@ fn write(
                 published.map(|()| Done::Published(hasher.finalize().to_hex().to_string()))
             }
         };
-        // The rank no longer waits if the disk was late.
+        // Fails if the rank no longer waits, because the disk missed the timeout.
         if tell.send(done.map_err(|error| error.to_string())).is_err() {
             return;
         }

@@ -18,7 +18,7 @@ use sharding::{LossScaler, Rank, TrainingState, UnitId, WeightSource};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Returns the weights that `rank` starts from, once all ranks have compared theirs.
+/// Returns the weights that `rank` starts from. Collective: the ranks compare theirs first.
 pub(super) fn first_weights(plan: &Plan, rank: &Rank, faults: &RankFaults) -> Result<Arc<dyn WeightSource>> {
     let wrong = |phase| faults.fires_in(phase, Kind::Seed);
     let weights = |wrong| match &plan.resume {
@@ -54,8 +54,8 @@ fn agree_on_start(rank: &Rank, mine: [u8; 32]) -> Result<()> {
     }
 }
 
-/// Returns the first rank whose value differs from the most frequent one, and the first rank that
-/// has that one. Of equally frequent values, that of the lowest rank counts.
+/// Returns the first rank whose value differs from the most frequent one, and the first rank that has
+/// the most frequent one. Ties go to the value of the lowest rank.
 fn odd_one<T: PartialEq>(all: &[T]) -> Option<(usize, usize)> {
     let alike = |one: &T| all.iter().filter(|other| *other == one).count();
     let most = all.iter().map(alike).max()?;
@@ -189,9 +189,8 @@ impl Worker<'_> {
     }
 }
 
-/// Blocks until `writer`, rank 0's, has done what it was given last, which rank 0 returns. All ranks
-/// call it, and tell each other all the time that they wait: only a rank that hangs, or a disk that
-/// does, misses a deadline.
+/// Blocks until rank 0's writer has answered its last request, exchanging heartbeats. Collective: all
+/// ranks call it. Returns the answer on rank 0, `None` elsewhere.
 fn wait_for(writing: &ControlChannel, writer: Option<&WeightWriter>) -> Result<Option<Done>> {
     loop {
         let done = writer.map_or(Ok(None), |writer| writer.done(HEARTBEAT))?;

@@ -1,4 +1,4 @@
-//! The threads that work for a save.
+//! The threads that write, publish or remove a checkpoint's files.
 
 use checkpoint::{CheckpointError, FileRecord, ShardWriter};
 use device::Buffer;
@@ -13,7 +13,7 @@ pub(super) type PeerResult<T> = std::result::Result<T, String>;
 /// A thread that writes a rank's file. It returns the buffer of a copy, if it was given one.
 pub(super) type Writing = Work<(Option<Buffer>, PeerResult<FileRecord>)>;
 
-/// Work of a thread.
+/// A task on a thread of its own.
 pub(super) struct Work<T> {
     /// An error if the thread could not be started.
     thread: io::Result<JoinHandle<T>>,
