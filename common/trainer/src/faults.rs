@@ -9,7 +9,6 @@ use offload::Effect;
 use settings::fault::{Fault, Kind, Phase};
 use settings::labels::word;
 use settings::{Config, Failure, Result};
-use std::cell::Cell;
 use std::io::ErrorKind;
 use std::time::Duration;
 
@@ -79,83 +78,53 @@ const LONGER: Duration = Duration::from_secs(10);
 /// How often a rank that stalls checks whether its peers have failed.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The faults of one rank, and the step that it is in.
+/// The faults of one rank.
 #[derive(Debug, Default)]
 pub(crate) struct RankFaults {
     faults: Vec<Fault>,
     timeout: Duration,
-    step: Cell<u32>,
 }
 
 impl RankFaults {
-    /// Returns the faults of `rank`, before its first step.
+    /// Returns the faults of `rank`.
     pub(crate) fn new(config: &Config, rank: usize) -> Self {
         let faults = config.faults.iter().filter(|fault| fault.rank == rank).copied().collect();
-        RankFaults { faults, timeout: config.timeout, step: Cell::new(0) }
+        RankFaults { faults, timeout: config.timeout }
     }
 
-    pub(crate) fn begin(&self, step: u32) {
-        self.step.set(step);
+    /// True if a lasting fault of this kind fires in `step` or fired in an earlier one.
+    pub(crate) fn is_active(&self, kind: Kind, step: u32) -> bool {
+        self.faults.iter().any(|fault| fault.kind == kind && fault.step <= step)
     }
 
-    /// Returns the current step; 0 before the first.
-    pub(crate) fn step(&self) -> u32 {
-        self.step.get()
+    /// True if a fault of this kind fires, or a lasting one starts, in `step`.
+    pub(crate) fn fires(&self, kind: Kind, step: u32) -> bool {
+        self.faults.iter().any(|fault| fault.kind == kind && fault.step == step)
     }
 
-    /// True if a lasting fault of this kind fires in this step or fired in an earlier one.
-    pub(crate) fn is_active(&self, kind: Kind) -> bool {
-        self.faults.iter().any(|fault| fault.kind == kind && fault.step <= self.step())
-    }
-
-    /// True if a lasting fault of this kind starts with the next step.
-    pub(crate) fn starts_next_step(&self, kind: Kind) -> bool {
-        self.faults.iter().any(|fault| fault.kind == kind && fault.step == self.step() + 1)
-    }
-
-    /// True if a fault of this kind fires in this step.
-    pub(crate) fn fires_now(&self, kind: Kind) -> bool {
-        self.faults.iter().any(|fault| fault.kind == kind && fault.step == self.step())
-    }
-
-    /// True if a fault of this kind fires in this phase of this step. Saving belongs to no step.
-    pub(crate) fn fires_in(&self, phase: Phase, kind: Kind) -> bool {
-        let now = |fault: &Fault| fault.step == self.step() || phase == Phase::Save;
+    /// True if a fault of this kind fires in this phase of `step`. Saving belongs to no step.
+    pub(crate) fn fires_in(&self, phase: Phase, kind: Kind, step: u32) -> bool {
+        let now = |fault: &Fault| fault.step == step || phase == Phase::Save;
         self.faults.iter().any(|fault| fault.kind == kind && fault.phase == phase && now(fault))
     }
 
-    /// Returns the number of tokens that the rank divides its loss by: the `targets` of the global
-    /// batch, or with a fault one rank's share of them.
-    pub(crate) fn corrupt_tokens(&self, targets: u64, config: &Config) -> u64 {
-        if self.is_active(Kind::Divisor) { targets / config.world_size as u64 } else { targets }
-    }
-
-    /// Returns `scale`, the factor of the loss gradient, or with a fault one that overflows.
-    pub(crate) fn corrupt_scale(&self, scale: f32) -> f32 {
-        if self.fires_now(Kind::Overflow) { f32::INFINITY } else { scale }
-    }
-
-    /// Returns the step whose samples the rank reads: `step`, or with a fault a step that the run
-    /// does not reach.
-    pub(crate) fn corrupt_samples(&self, step: u32, config: &Config) -> u32 {
-        if self.is_active(Kind::Data) { step.wrapping_add(config.steps) } else { step }
-    }
-
-    /// Fires the rank's faults in `phase`: panics, fails or stalls. A stall ends once `group` has
-    /// failed, or a while after its timeout.
+    /// Fires the rank's faults in `phase` of `step`: panics, fails or stalls. A stall ends once
+    /// `group` has failed, or a while after its timeout.
     ///
     /// # Errors
     /// The injected one.
     #[allow(clippy::panic)]
-    pub(crate) fn fire(&self, phase: Phase, group: &Group) -> rank_error::Result<()> {
-        if self.fires_in(phase, Kind::Panic) {
+    pub(crate) fn fire(&self, phase: Phase, step: u32, group: &Group) -> rank_error::Result<()> {
+        let fires = |kind| self.fires_in(phase, kind, step);
+        let place = || place(phase, step);
+        if fires(Kind::Panic) {
             // The point of this fault: how the run ends when code panics.
-            panic!("injected panic in {}", self.place(phase));
+            panic!("injected panic in {}", place());
         }
-        if self.fires_in(phase, Kind::Error) {
-            return Err(RankError::Other(format!("injected error in {}", self.place(phase))));
+        if fires(Kind::Error) {
+            return Err(RankError::Other(format!("injected error in {}", place())));
         }
-        if self.fires_in(phase, Kind::Stall) {
+        if fires(Kind::Stall) {
             // Counts polls, not time: while the process is stopped, the timeouts of other ranks
             // pause, too.
             let polls = (self.timeout + LONGER).div_duration_f64(POLL_INTERVAL) as u64;
@@ -163,7 +132,7 @@ impl RankFaults {
             for _ in (0..polls).take_while(|_| watch.failure().is_none()) {
                 std::thread::sleep(POLL_INTERVAL);
             }
-            return Err(RankError::Stalled(format!("injected stall in {}", self.place(phase))));
+            return Err(RankError::Stalled(format!("injected stall in {}", place())));
         }
         Ok(())
     }
@@ -175,21 +144,21 @@ impl RankFaults {
         config.faults.iter().find(of_rank).map(|fault| fault.allocation)
     }
 
-    /// Returns the effect on the rank's disk in `phase`; `None` if no fault fires there.
-    pub(crate) fn disk(&self, phase: Phase) -> Option<Effect> {
-        let fires = |kind| self.fires_in(phase, kind);
+    /// Returns the effect on the rank's disk in `phase` of `step`; `None` if no fault fires there.
+    pub(crate) fn disk(&self, phase: Phase, step: u32) -> Option<Effect> {
+        let fires = |kind| self.fires_in(phase, kind, step);
         let error = fires(Kind::DiskError).then_some(Effect::Error(ErrorKind::Other));
         error
             .or(fires(Kind::DiskFull).then_some(Effect::Full))
             .or(fires(Kind::DiskHang).then_some(Effect::Hang))
     }
+}
 
-    /// Returns `phase` in words, with the step that it belongs to.
-    fn place(&self, phase: Phase) -> String {
-        match phase {
-            Phase::Save => "save".into(),
-            _ => format!("{} of step {}", word(&phase), self.step()),
-        }
+/// Returns `phase` in words, with the step that it belongs to.
+fn place(phase: Phase, step: u32) -> String {
+    match phase {
+        Phase::Save => "save".into(),
+        _ => format!("{} of step {step}", word(&phase)),
     }
 }
 
@@ -205,13 +174,9 @@ mod tests {
             let mut config = Config::new(Cli::parse_from(["zero", "--gpus", "4"]).train).unwrap();
             config.faults = vec![Fault::silent(kind, 3, 7)];
             let (faulty, healthy) = (RankFaults::new(&config, 3), RankFaults::new(&config, 2));
-            let at = |step| {
-                faulty.begin(step);
-                (faulty.starts_next_step(kind), faulty.fires_now(kind), faulty.is_active(kind))
-            };
-            assert_eq!([6, 7, 9].map(at), [(true, false, false), (false, true, true), (false, false, true)]);
-            healthy.begin(9);
-            assert!(!healthy.is_active(kind));
+            let at = |step| (faulty.fires(kind, step), faulty.is_active(kind, step));
+            assert_eq!([6, 7, 9].map(at), [(false, false), (true, true), (false, true)]);
+            assert!(!healthy.is_active(kind, 9));
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Hooks around the phases and layers of the training loop: injected faults, clocks, stop requests,
-//! events. The loop and the passes call the hooks and know none of these.
+//! events. The loop and the passes call the hooks and know none of these. Seed, samples and the
+//! scale of gradients also pass through a hook, where a fault may replace them.
 
+use crate::clocks::PhaseSeconds;
 use crate::faults::RankFaults;
 use crate::plan::Plan;
 use crate::rank_error::Result;
@@ -9,7 +11,7 @@ use crate::witness::{At, Milestone, Witness};
 use events::{Pass, cpu};
 use model::LayerKind;
 use planner::Moment;
-use report::{Clocks, Times};
+use report::Clocks;
 use settings::fault::{Kind, Phase};
 use sharding::{AfterStep, MicroBatch, PassSpan, Rank, UnitId, Usage};
 use std::cell::Cell;
@@ -26,6 +28,9 @@ pub(crate) struct Hooks {
     witness: Option<Arc<dyn Witness>>,
     faults: RankFaults,
     stop: StopCheck,
+    /// The number of steps of a whole run.
+    steps: u32,
+    step: Cell<u32>,
     moment: Cell<Moment>,
     clocks: Cell<Clocks>,
     /// How long the rank has slept so far because it is to be slow: this counts as computing.
@@ -36,28 +41,64 @@ impl Hooks {
     /// Returns hooks of a rank that has no faults and is never stopped.
     pub(crate) fn none(rank: Rc<Rank>) -> Self {
         let (faults, stop) = (RankFaults::default(), StopCheck::Never);
-        let (moment, clocks, slept) = (Cell::default(), Cell::default(), Rc::default());
-        Hooks { rank, witness: None, faults, stop, moment, clocks, slept }
+        let (step, moment, clocks) = (Cell::default(), Cell::default(), Cell::default());
+        Hooks { rank, witness: None, faults, stop, steps: 0, step, moment, clocks, slept: Rc::default() }
     }
 
     /// Returns the hooks of `rank` in `plan`'s run, before its first step.
     pub(crate) fn new(plan: &Plan, rank: Rc<Rank>) -> Self {
         let faults = RankFaults::new(&plan.config, rank.number());
         let stop = StopCheck::new(&plan.stop, &rank, plan.config.process.is_some());
-        Hooks { faults, stop, witness: plan.witness.clone(), ..Hooks::none(rank) }
+        Hooks { faults, stop, steps: plan.config.steps, witness: plan.witness.clone(), ..Hooks::none(rank) }
     }
 
     pub(crate) fn begin(&self, step: u32) {
-        self.faults.begin(step);
+        self.step.set(step);
     }
 
     /// Returns the current step; 0 before the first.
     pub(crate) fn step(&self) -> u32 {
-        self.faults.step()
+        self.step.get()
     }
 
-    pub(crate) fn faults(&self) -> &RankFaults {
-        &self.faults
+    /// True if a lasting fault of this kind fires in the current step or fired in an earlier one.
+    pub(crate) fn is_active(&self, kind: Kind) -> bool {
+        self.faults.is_active(kind, self.step())
+    }
+
+    /// True if a lasting fault of this kind starts with the next step.
+    pub(crate) fn starts_next_step(&self, kind: Kind) -> bool {
+        self.faults.fires(kind, self.step() + 1)
+    }
+
+    /// True if a fault of this kind fires in the current step.
+    pub(crate) fn fires_now(&self, kind: Kind) -> bool {
+        self.faults.fires(kind, self.step())
+    }
+
+    /// Returns the seed that the rank draws weights from: `seed`, or with a fault in `phase` the
+    /// next one.
+    pub(crate) fn seed(&self, phase: Phase, seed: u64) -> u64 {
+        seed.wrapping_add(u64::from(self.faults.fires_in(phase, Kind::Seed, self.step())))
+    }
+
+    /// Returns the step whose samples the rank reads: the current one, or with a fault a step that
+    /// the run does not reach.
+    pub(crate) fn step_of_samples(&self) -> u32 {
+        let step = self.step();
+        if self.is_active(Kind::Data) { step.wrapping_add(self.steps) } else { step }
+    }
+
+    /// Returns the rank's factor of the loss gradient: `scale`, or with a fault one that divides by
+    /// one rank's share of the tokens or that overflows.
+    pub(crate) fn gradient_scale(&self, scale: f64) -> f64 {
+        if self.fires_now(Kind::Overflow) {
+            f64::INFINITY
+        } else if self.is_active(Kind::Divisor) {
+            scale * self.rank.world_size() as f64
+        } else {
+            scale
+        }
     }
 
     /// Returns the point in the step where the rank is, or was last.
@@ -87,7 +128,7 @@ impl Hooks {
         let mut usage = Usage::now(&self.rank) - before;
         usage.processor += self.slept.get() - slept;
         let mut clocks = self.clocks.get();
-        add_to_clocks(&mut clocks, phase, in_seconds(self.rank.emitter.since(began), usage));
+        PhaseSeconds::new(self.rank.emitter.since(began), usage).add_to(&mut clocks, phase);
         self.clocks.set(clocks);
         Ok(value)
     }
@@ -101,16 +142,18 @@ impl Hooks {
             witness
                 .on_milestone(At { step: self.step(), rank: self.rank.number() }, Milestone::Begins(phase));
         }
-        self.faults.disk(phase).into_iter().for_each(|effect| self.rank.transfers.fail(effect));
-        self.faults.fire(phase, &self.rank.group)
+        if let Some(effect) = self.faults.disk(phase, self.step()) {
+            self.rank.transfers.fail(effect);
+        }
+        self.faults.fire(phase, self.step(), &self.rank.group)
     }
 
     /// Moves the cost of an update in forward, `taken`, from forward's clocks to the step's.
     pub(crate) fn charge_update_to_step(&self, taken: AfterStep) {
-        let seconds = in_seconds(taken.time, taken.usage);
+        let seconds = PhaseSeconds::new(taken.time, taken.usage);
         let mut clocks = self.clocks.get();
-        add_to_clocks(&mut clocks, Phase::Forward, seconds.map(|seconds| -seconds));
-        add_to_clocks(&mut clocks, Phase::Step, seconds);
+        (-seconds).add_to(&mut clocks, Phase::Forward);
+        seconds.add_to(&mut clocks, Phase::Step);
         self.clocks.set(clocks);
     }
 
@@ -137,7 +180,7 @@ impl Hooks {
     /// end is emitted when the returned span is dropped.
     pub(crate) fn layer(&self, pass: Pass, unit: UnitId, micro: MicroBatch) -> LayerSpan {
         let span = self.rank.begin_pass(pass, unit, micro.index);
-        let slept = self.faults.is_active(Kind::Slow).then(|| self.slept.clone());
+        let slept = self.is_active(Kind::Slow).then(|| self.slept.clone());
         LayerSpan { _pass: span, began: cpu::of_thread(), slept }
     }
 }
@@ -160,36 +203,5 @@ impl LayerSpan {
             std::thread::sleep(delay);
             slept.set(slept.get() + delay);
         }
-    }
-}
-
-/// Adds seconds, as [`in_seconds`] returns them, to the clocks of `phase`.
-pub(crate) fn add_to_clocks(clocks: &mut Clocks, phase: Phase, seconds: [f64; 6]) {
-    let Clocks { phases, off_processor, waits, for_peers, for_link, for_places } = clocks;
-    // Recomputation is a part of backward, whose clocks have its waits.
-    let measured = if phase == Phase::Recompute { 2 } else { seconds.len() };
-    let all = [phases, off_processor, waits, for_peers, for_link, for_places];
-    for (times, seconds) in all.into_iter().zip(seconds).take(measured) {
-        // Clocks of parts are read one after the other, so a difference may be slightly negative.
-        clock(times, phase).into_iter().for_each(|clock| *clock = (*clock + seconds).max(0.0));
-    }
-}
-
-/// Returns the seconds of `time`: in total, off the processor, and in the waits of `usage`.
-pub(crate) fn in_seconds(time: Duration, usage: Usage) -> [f64; 6] {
-    let [all, peers, link, places] = usage.waited();
-    [time.as_secs_f64(), usage.off_processor(time), all, peers, link, places]
-}
-
-/// Returns the clock of `phase`; `None` if it has none.
-fn clock(times: &mut Times, phase: Phase) -> Option<&mut f64> {
-    match phase {
-        Phase::Data => Some(&mut times.data),
-        Phase::Forward => Some(&mut times.forward),
-        Phase::Backward => Some(&mut times.backward),
-        Phase::Recompute => Some(&mut times.recompute),
-        Phase::Step => Some(&mut times.step),
-        Phase::Evaluate => Some(&mut times.evaluate),
-        Phase::Setup | Phase::Save => None,
     }
 }

@@ -48,7 +48,7 @@ impl InstrumentedStage {
 
     /// Begins a step, whose number the hooks know.
     pub(crate) fn begin(&mut self) {
-        if self.hooks.faults().fires_now(Kind::Skip) {
+        if self.hooks.fires_now(Kind::Skip) {
             self.rank.shard_group().skip_next_collective();
         }
         let waited = self.waited_for_peers();
@@ -71,11 +71,11 @@ impl InstrumentedStage {
     /// On a stale rank, overwrites the other ranks' slices of `full` with their values in the step
     /// before the fault.
     fn make_stale(&mut self, full: &mut FullParameters) -> Result<()> {
-        let (device, faults) = (&self.rank.device, self.hooks.faults());
-        if faults.starts_next_step(Kind::Stale) && !self.old.contains_key(&full.unit) {
+        let (device, hooks) = (&self.rank.device, &self.hooks);
+        if hooks.starts_next_step(Kind::Stale) && !self.old.contains_key(&full.unit) {
             self.old.insert(full.unit, device.read::<f32>(full.buffer.view())?.into_owned());
         }
-        if let (true, Some(old)) = (faults.is_active(Kind::Stale), self.old.get(&full.unit)) {
+        if let (true, Some(old)) = (hooks.is_active(Kind::Stale), self.old.get(&full.unit)) {
             let own = self.partition.slice(full.unit, self.rank.shard());
             for others in [0..own.start, own.end..old.len()] {
                 device.write(full.buffer.slice_mut(others.clone()), &old[others])?;
@@ -86,10 +86,10 @@ impl InstrumentedStage {
 
     /// Corrupts the gradients of a rank with a fault that does so.
     fn corrupt(&self, gradients: &mut FullGradients) -> Result<()> {
-        if self.hooks.faults().is_active(Kind::Drop) {
+        if self.hooks.is_active(Kind::Drop) {
             self.rank.kernels().fill(gradients.buffer.view_mut(), 0.0)?;
         }
-        if self.hooks.faults().fires_now(Kind::Nan) {
+        if self.hooks.fires_now(Kind::Nan) {
             self.rank.kernels().fill(gradients.buffer.slice_mut(0..1), f32::NAN)?;
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! know which one it is.
 
 mod checkpoints;
+mod clocks;
 mod contribution;
 mod doctor;
 mod explain;
@@ -35,7 +36,7 @@ mod witness;
 pub use generate::generate;
 pub use report::Report;
 pub use settings::{Communication, Failure, GradSync, Result};
-pub use stage::{AnyStage, Setup, Stage, StageKind, StageStates, StepOutcome};
+pub use stage::{Setup, Stage, AnyStage, StageKind, StageStates, StepOutcome};
 pub use states::ModelStates;
 pub use witness::{At, Milestone, Witness};
 

@@ -100,7 +100,7 @@ impl<'a> Worker<'a> {
         let hooks = Rc::new(Hooks::new(plan, rank.clone()));
         hooks.fire(Phase::Setup)?;
         let setup = Setup {
-            source: first_weights(plan, &rank, hooks.faults())?,
+            source: first_weights(plan, &rank, &hooks)?,
             rank: rank.clone(),
             partition: plan.partition.clone(),
             schedule: plan.schedule.clone(),
@@ -219,9 +219,8 @@ impl<'a> Worker<'a> {
     /// Returns the loss scale over the tokens of the global batch that carry a loss: sums over
     /// micro-batches and ranks are then means.
     fn gradient_scale(&self) -> f32 {
-        let faults = self.hooks.faults();
-        let tokens = faults.corrupt_tokens(self.targets, &self.plan.config);
-        faults.corrupt_scale((self.loss_scale().unwrap_or(1.0) / tokens as f64) as f32)
+        let scale = self.loss_scale().unwrap_or(1.0) / self.targets as f64;
+        self.hooks.gradient_scale(scale) as f32
     }
 
     /// Updates the weights with the gradients of all micro-batches. True if a rank has seen a stop

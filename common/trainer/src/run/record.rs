@@ -1,7 +1,8 @@
 //! The records of a run on one rank: emits events and progress reports of each finished step, and
 //! collects measurements for the report.
 
-use crate::hooks::{Hooks, add_to_clocks, in_seconds};
+use crate::clocks::PhaseSeconds;
+use crate::hooks::Hooks;
 use crate::plan::Plan;
 use crate::rank_error::Result;
 use crate::stage::StepOutcome;
@@ -173,7 +174,7 @@ impl<'a> Record<'a> {
     pub(super) fn interrupted(&mut self, after_steps: AfterStep) {
         let AfterStep { time, usage } = after_steps - self.counted.after_steps;
         self.counted.usage = self.counted.usage + usage;
-        add_to_clocks(&mut self.counted.clocks, Phase::Step, in_seconds(time, usage));
+        PhaseSeconds::new(time, usage).add_to(&mut self.counted.clocks, Phase::Step);
     }
 
     fn count(&mut self) {

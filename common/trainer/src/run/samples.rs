@@ -28,7 +28,7 @@ impl<'a> Samples<'a> {
     /// # Errors
     /// If main memory has no room for them, or the data cannot be read any more.
     pub(super) fn training(&self, micro: MicroBatch) -> Result<Tokens> {
-        let step = self.hooks.faults().corrupt_samples(self.hooks.step(), &self.plan.config);
+        let step = self.hooks.step_of_samples();
         let first = self.first(step) + (micro.index * self.samples()) as u64;
         self.tokens(Split::Training, first)
     }

@@ -4,7 +4,7 @@ use super::Worker;
 use super::record::RunEvent;
 use super::saver::{HEARTBEAT, LEAVING, Saved, Saver};
 use super::weight_writer::{Done, WeightWriter};
-use crate::faults::RankFaults;
+use crate::hooks::Hooks;
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result, other};
 use crate::resume::Progress;
@@ -13,29 +13,27 @@ use crate::stage::{Stage as _, StageStates};
 use crate::witness::Milestone;
 use collectives::ControlChannel;
 use device::Buffer;
-use settings::fault::{Kind, Phase};
+use settings::fault::Phase;
 use sharding::{LossScaler, Rank, TrainingState, UnitId, WeightSource};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Returns the weights that `rank` starts from. Collective: the ranks compare theirs first.
-pub(super) fn first_weights(plan: &Plan, rank: &Rank, faults: &RankFaults) -> Result<Arc<dyn WeightSource>> {
-    let wrong = |phase| faults.fires_in(phase, Kind::Seed);
-    let weights = |wrong| match &plan.resume {
+pub(super) fn first_weights(plan: &Plan, rank: &Rank, hooks: &Hooks) -> Result<Arc<dyn WeightSource>> {
+    let weights = |seed| match &plan.resume {
         Some(state) => state.source(TrainingState::Weight),
-        None => {
-            let seed = plan.config.seed.wrapping_add(u64::from(wrong));
-            source::weights(plan.brought.as_ref(), &plan.model, seed, plan.config.threads)
-        }
+        None => source::weights(plan.brought.as_ref(), &plan.model, seed, plan.config.threads),
     };
-    let source = weights(wrong(Phase::Setup));
+    let seed = hooks.seed(Phase::Setup, plan.config.seed);
+    let source = weights(seed);
     let mut mine = match &plan.resume {
         Some(state) => state.fingerprint().map_err(other)?,
         None => source::fingerprint(&*source, &plan.model.layout).map_err(RankError::Other)?,
     };
     mine[..4].copy_from_slice(&plan.first_step().to_be_bytes());
     agree_on_start(rank, mine)?;
-    Ok(if wrong(Phase::Backward) { weights(true) } else { source })
+    // A hook that changes the seed only now escapes the comparison.
+    Ok(weights(hooks.seed(Phase::Backward, seed)))
 }
 
 /// Fails unless all ranks start alike: ranks that start from different weights would silently train
