@@ -10,7 +10,7 @@ use planner::{Partition, Stage};
 use settings::Config;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use trainer::{AnyStage, At, Report, Result, Witness};
+use trainer::{At, Report, Result, StageFactory, Witness};
 
 /// Runs `stage` and compares it with `reference`, into which no fault is injected. The planner's
 /// predictions are not checked here: see [`Report::mispredictions`].
@@ -18,7 +18,7 @@ use trainer::{AnyStage, At, Report, Result, Witness};
 /// # Errors
 /// A message about the first violation of the contract.
 pub fn trains_like(
-    stage: AnyStage,
+    stage: StageFactory,
     config: &Config,
     reference: Stage,
 ) -> std::result::Result<Report, String> {

@@ -10,15 +10,15 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use trainer::{AnyStage, Failure, Report, Result, Witness};
+use trainer::{Failure, Report, Result, StageFactory, Witness};
 
 /// Returns the implementation of `stage`.
-pub fn of(stage: Stage) -> AnyStage {
+pub fn of(stage: Stage) -> StageFactory {
     match stage {
-        Stage::Ddp => AnyStage::of::<zero0_ddp::Ddp>(),
-        Stage::Zero1 => AnyStage::of::<zero1::Zero1>(),
-        Stage::Zero2 => AnyStage::of::<zero2::Zero2>(),
-        Stage::Zero3 => AnyStage::of::<zero3::Zero3>(),
+        Stage::Ddp => StageFactory::of::<zero0_ddp::Ddp>(),
+        Stage::Zero1 => StageFactory::of::<zero1::Zero1>(),
+        Stage::Zero2 => StageFactory::of::<zero2::Zero2>(),
+        Stage::Zero3 => StageFactory::of::<zero3::Zero3>(),
     }
 }
 

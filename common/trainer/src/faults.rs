@@ -1,7 +1,7 @@
 //! Fault injection: refuses faults that could never fire, and fires the others.
 
 use crate::rank_error::{self, RankError};
-use crate::stage::AnyStage;
+use crate::stage::StageFactory;
 use collectives::Group;
 use device::DType;
 use model::Keep;
@@ -16,7 +16,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// A usage failure that says why.
-pub(crate) fn check(config: &Config, stage: AnyStage) -> Result<()> {
+pub(crate) fn check(config: &Config, stage: StageFactory) -> Result<()> {
     config.faults.iter().try_for_each(|fault| check_phase(fault, config))?;
     let first = |kind| config.faults.iter().find(|fault| fault.kind == kind);
     if let (Some(skip), 1) = (first(Kind::Skip), config.world_size) {

@@ -3,7 +3,7 @@
 use crate::hooks::Hooks;
 use crate::passes::Passes;
 use crate::source::Saved;
-use crate::stage::{AnyStage, Setup, Stage};
+use crate::stage::{Setup, Stage, StageFactory};
 use checkpoint::Reader;
 use collectives::local::{Options, World};
 use device::{Device, Ledger, Place};
@@ -25,7 +25,7 @@ use text::{Tokenizer, bytes::VOCABULARY};
 ///
 /// # Errors
 /// If the weights cannot be read, or the prompt cannot be turned into tokens of their model.
-pub fn generate(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>> {
+pub fn generate(stage: StageFactory, args: &GenerateArgs) -> Result<Vec<String>> {
     let reader = Reader::open(&args.from).map_err(Failure::usage)?;
     let config = reader.config().map_err(Failure::usage)?;
     let model = Model::new(config).map_err(Failure::usage)?;
@@ -135,7 +135,7 @@ struct Sampler {
 }
 
 impl Sampler {
-    fn new(stage: AnyStage, args: &GenerateArgs, reader: Reader, model: Model) -> Result<Self> {
+    fn new(stage: StageFactory, args: &GenerateArgs, reader: Reader, model: Model) -> Result<Self> {
         let ledger = Ledger::new(Emitter::silent(0), None);
         let device = Device::cpu(ledger, args.threads.unwrap_or_else(cores));
         let group = World::new(1, Options::default()).remove(0);

@@ -36,7 +36,7 @@ mod witness;
 pub use generate::generate;
 pub use report::Report;
 pub use settings::{Communication, Failure, GradSync, Result};
-pub use stage::{Setup, Stage, AnyStage, StageKind, StageStates, StepOutcome};
+pub use stage::{Setup, Stage, StageFactory, StageKind, StageStates, StepOutcome};
 pub use states::ModelStates;
 pub use witness::{At, Milestone, Witness};
 
@@ -56,13 +56,13 @@ use watch::Watch;
 /// Runs the whole program of a stage, of this name and version: parses the command line, trains,
 /// prints, and turns failures into exit codes.
 pub fn main<S: StageKind>(name: &'static str, version: &'static str) -> ExitCode {
-    main_under(AnyStage::of::<S>(), Program { name, version }, std::env::args_os(), None)
+    main_under(StageFactory::of::<S>(), Program { name, version }, std::env::args_os(), None)
 }
 
 /// Runs the whole program of `stage` as [`main`] does, called `program`, with `arguments` in place of
 /// the command line; the first is the program's name. Reports to `witness`.
 pub fn main_under(
-    stage: AnyStage,
+    stage: StageFactory,
     program: Program,
     arguments: impl IntoIterator<Item = OsString>,
     witness: Option<Arc<dyn Witness>>,
@@ -106,7 +106,7 @@ pub fn exit_code(result: Result<()>) -> ExitCode {
 ///
 /// # Errors
 /// A usage failure that names the flag, and the key of the file that stands for it.
-pub fn check(stage: AnyStage, config: &Config) -> Result<()> {
+pub fn check(stage: StageFactory, config: &Config) -> Result<()> {
     plan::check(stage, config).map(drop)
 }
 
@@ -116,7 +116,7 @@ pub fn check(stage: AnyStage, config: &Config) -> Result<()> {
 /// # Errors
 /// Any failure, as the program would print it.
 pub fn train_until(
-    stage: AnyStage,
+    stage: StageFactory,
     config: Config,
     witness: Option<Arc<dyn Witness>>,
     stop: Arc<AtomicBool>,

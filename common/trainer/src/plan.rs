@@ -2,7 +2,7 @@
 
 use crate::resume::{self, Exchange, ResumeState, Resuming};
 use crate::source;
-use crate::stage::AnyStage;
+use crate::stage::StageFactory;
 use crate::stop::StopRequest;
 use crate::witness::{At, Milestone, Witness};
 use crate::{checkpoints, contribution, faults};
@@ -28,7 +28,7 @@ const EVALUATION_BATCHES: usize = 20;
 
 /// The run's immutable inputs, shared by all ranks; only the stop request changes.
 pub(crate) struct Plan {
-    pub stage: AnyStage,
+    pub stage: StageFactory,
     pub config: Config,
     pub model: Arc<Model>,
     pub partition: Arc<Partition>,
@@ -68,8 +68,8 @@ impl Plan {
         self.resume.as_ref().map_or(0, |state| state.progress.steps)
     }
 
-    /// Returns how many training tokens were read before the run's first step. Earlier steps may have
-    /// had another batch size.
+    /// Returns how many training tokens were read before the run's first step. Earlier steps may
+    /// have had another batch size.
     pub(crate) fn tokens_before(&self) -> u64 {
         let counted = self.resume.as_ref().and_then(|state| state.progress.tokens);
         counted.unwrap_or(u64::from(self.first_step()) * self.config.tokens_per_step())
@@ -169,7 +169,7 @@ impl Plan {
 ///
 /// # Errors
 /// A usage failure for flags and data; a failed run if the plan does not fit the device's memory.
-pub(crate) fn prepare(stage: AnyStage, config: Config) -> Result<Plan> {
+pub(crate) fn prepare(stage: StageFactory, config: Config) -> Result<Plan> {
     let prediction = check(stage, &config)?;
     let findings = config.findings.clone();
     complete(stage, config, prediction).map_err(|failure| findings.attribute(failure))
@@ -180,7 +180,7 @@ pub(crate) fn prepare(stage: AnyStage, config: Config) -> Result<Plan> {
 ///
 /// # Errors
 /// A usage failure that names the flag, and the key of the file that stands for it.
-pub(crate) fn check(stage: AnyStage, config: &Config) -> Result<Prediction> {
+pub(crate) fn check(stage: StageFactory, config: &Config) -> Result<Prediction> {
     config.findings.check(stage.id)?;
     let predicted = check_stage(stage, config)
         .and_then(|()| contribution::check(config))
@@ -189,7 +189,7 @@ pub(crate) fn check(stage: AnyStage, config: &Config) -> Result<Prediction> {
     predicted.map_err(|failure| config.findings.attribute(failure))
 }
 
-fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<Plan> {
+fn complete(stage: StageFactory, config: Config, prediction: Prediction) -> Result<Plan> {
     config.offload.probe()?;
     let job = job(stage.id, &config);
     check_memory(&job, &prediction, &config)?;
@@ -236,7 +236,7 @@ fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<P
 }
 
 /// Refuses a flag that belongs to another stage, and names the crate to run.
-fn check_stage(stage: AnyStage, config: &Config) -> Result<()> {
+fn check_stage(stage: StageFactory, config: &Config) -> Result<()> {
     let sharding = Strategy::FullShard.stage();
     let (why, other) = match config.strategy {
         _ if config.grad_sync != GradSync::default() && !stage.grad_syncs.contains(&config.grad_sync) => {

@@ -10,7 +10,7 @@ use crate::run::{Observer, RunEvent};
 use crate::signals;
 use crate::source;
 use crate::speed::Speed;
-use crate::stage::AnyStage;
+use crate::stage::StageFactory;
 use crate::watch::Watch;
 use crate::witness::Witness;
 use events::lock;
@@ -38,7 +38,7 @@ fn early_exit_signal(plan: &Plan, steps: usize) -> Option<i32> {
 /// # Errors
 /// Any failure of the run.
 pub(crate) fn train(
-    stage: AnyStage,
+    stage: StageFactory,
     mut args: TrainArgs,
     witness: Option<Arc<dyn Witness>>,
 ) -> Result<Option<i32>> {
@@ -73,14 +73,14 @@ pub(crate) fn train(
 ///
 /// # Errors
 /// If `stage` does not support `config`.
-fn unsupported_settings(stage: AnyStage, config: &Config) -> Result<Vec<String>> {
+fn unsupported_settings(stage: StageFactory, config: &Config) -> Result<Vec<String>> {
     plan::check(stage, config)?;
     Ok(deepspeed::left_out(config))
 }
 
 /// Prints warnings about `config`, on the rank that prints for all: what its file says,
 /// `unsupported` settings, flags without effect in `stage`, and risks.
-fn print_warnings(stage: AnyStage, config: &Config, given: &Given, unsupported: Vec<String>) {
+fn print_warnings(stage: StageFactory, config: &Config, given: &Given, unsupported: Vec<String>) {
     let ineffective_flags = communication::without_effect(given, &config.communication, stage.sharded);
     let ineffective_flags =
         ineffective_flags.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.id));

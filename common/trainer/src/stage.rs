@@ -200,10 +200,10 @@ pub trait StageKind: Stage + Sized + 'static {
     fn new(setup: Setup) -> Result<Self>;
 }
 
-/// A [`StageKind`] as a value, whose fields are named after its constants. It lets the loop and its
-/// helpers be compiled once, not for each stage.
+/// Properties and constructor of a stage, type-erased: the loop and its helpers are compiled once,
+/// not for each [`StageKind`]. The fields are named after its constants.
 #[derive(Clone, Copy)]
-pub struct AnyStage {
+pub struct StageFactory {
     /// [`StageKind::ID`].
     pub id: planner::Stage,
     pub(crate) sharded: Sharded,
@@ -212,10 +212,10 @@ pub struct AnyStage {
     pub(crate) new: fn(Setup) -> Result<Box<dyn Stage>>,
 }
 
-impl AnyStage {
-    /// Returns `S` as a value.
+impl StageFactory {
+    /// Returns the factory of the stage `S`.
     pub fn of<S: StageKind>() -> Self {
-        AnyStage {
+        StageFactory {
             id: S::ID,
             sharded: S::SHARDED,
             strategies: S::STRATEGIES,

@@ -2,7 +2,7 @@
 
 use crate::{Figure, Score, Verdict};
 use stages::contract;
-use trainer::{AnyStage, Report};
+use trainer::{Report, StageFactory};
 
 const FLAGS: &str =
     "--gpus 4 --steps 3 --batch-size 1 --seq-len 16 --threads 1 --timeout 10 --device cpu --headless";
@@ -32,5 +32,5 @@ pub fn check<S: trainer::StageKind>() -> Verdict {
 /// If the answer is wrong: a sentence with the reason.
 pub fn keeps_the_contract<S: trainer::StageKind>(more: &str) -> Result<Report, String> {
     let config = stages::config(&format!("{FLAGS}{more}")).map_err(|failure| failure.to_string())?;
-    contract::trains_like(AnyStage::of::<S>(), &config, S::ID)
+    contract::trains_like(StageFactory::of::<S>(), &config, S::ID)
 }
