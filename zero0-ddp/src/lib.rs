@@ -60,7 +60,7 @@ impl Stage for Ddp {
         Ok(())
     }
 
-    fn gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
+    fn acquire_gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
         let write = if micro.is_first() { Write::Replace } else { Write::Accumulate };
         Ok(FullGradients::new(unit, self.gradients.take(unit)?, write, &self.partition))
     }
@@ -85,18 +85,24 @@ impl Stage for Ddp {
         self.gradients.put_all(summed);
         let norm = local_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
         let grad_norm = update.unscale_norm(norm);
-        // Clips and unscales the gradients. `None` after an overflow: the step is skipped.
-        let Some(update) = update.clip(grad_norm)? else {
+        // `scaled` multiplies gradients by the factor that clips and unscales them. `None` after an
+        // overflow: the step is skipped.
+        let Some(scaled) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
         let buffers = UpdateBuffers::new(&mut self.parameters, &self.gradients);
-        self.optimizer.update(&self.rank, update, buffers)?;
+        self.optimizer.update(&self.rank, scaled, buffers)?;
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn complete_update(&mut self, unit: Option<UnitId>) -> Result<()> {
+    fn continue_update(&mut self, unit: UnitId) -> Result<()> {
         let buffers = UpdateBuffers::new(&mut self.parameters, &self.gradients);
-        self.optimizer.complete(&self.rank, unit, buffers)
+        self.optimizer.complete(&self.rank, Some(unit), buffers)
+    }
+
+    fn finish_update(&mut self) -> Result<()> {
+        let buffers = UpdateBuffers::new(&mut self.parameters, &self.gradients);
+        self.optimizer.complete(&self.rank, None, buffers)
     }
 
     fn states(&mut self) -> StageStates<'_> {

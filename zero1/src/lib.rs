@@ -66,7 +66,7 @@ impl Stage for Zero1 {
         Ok(())
     }
 
-    fn gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
+    fn acquire_gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
         let write = if micro.is_first() { Write::Replace } else { Write::Accumulate };
         Ok(FullGradients::new(unit, self.gradients.take(unit)?, write, &self.partition))
     }
@@ -91,19 +91,25 @@ impl Stage for Zero1 {
         self.gradients.put_all(summed);
         let norm = global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
         let grad_norm = update.unscale_norm(norm);
-        // Clips and unscales the gradients. `None` after an overflow: the step is skipped.
-        let Some(update) = update.clip(grad_norm)? else {
+        // `scaled` multiplies gradients by the factor that clips and unscales them. `None` after an
+        // overflow: the step is skipped.
+        let Some(scaled) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
         // Each unit's all-gather starts once this rank has updated its slice.
         let buffers = UpdateBuffers::new(&mut self.parameters, &self.gradients);
-        self.optimizer.update(&self.rank, update, buffers.with_gathers(&mut self.gathers))?;
+        self.optimizer.update(&self.rank, scaled, buffers.with_gathers(&mut self.gathers))?;
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn complete_update(&mut self, unit: Option<UnitId>) -> Result<()> {
+    fn continue_update(&mut self, unit: UnitId) -> Result<()> {
         let buffers = UpdateBuffers::new(&mut self.parameters, &self.gradients);
-        self.optimizer.complete(&self.rank, unit, buffers.with_gathers(&mut self.gathers))
+        self.optimizer.complete(&self.rank, Some(unit), buffers.with_gathers(&mut self.gathers))
+    }
+
+    fn finish_update(&mut self) -> Result<()> {
+        let buffers = UpdateBuffers::new(&mut self.parameters, &self.gradients);
+        self.optimizer.complete(&self.rank, None, buffers.with_gathers(&mut self.gathers))
     }
 
     fn states(&mut self) -> StageStates<'_> {

@@ -57,7 +57,7 @@ impl Stage for Zero2 {
         Ok(())
     }
 
-    fn gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
+    fn acquire_gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
         self.gradients.full(&self.rank, unit, micro)
     }
 
@@ -77,19 +77,25 @@ impl Stage for Zero2 {
         self.gradients.finish(&self.rank, summed)?;
         let norm = self.gradients.norm(&self.rank)?;
         let grad_norm = update.unscale_norm(norm);
-        // Clips and unscales the gradients. `None` after an overflow: the step is skipped.
-        let Some(update) = update.clip(grad_norm)? else {
+        // `scaled` multiplies gradients by the factor that clips and unscales them. `None` after an
+        // overflow: the step is skipped.
+        let Some(scaled) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
         // Each unit's all-gather starts once this rank has updated its slice.
         let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
-        self.optimizer.update(&self.rank, update, buffers.with_gathers(&mut self.gathers))?;
+        self.optimizer.update(&self.rank, scaled, buffers.with_gathers(&mut self.gathers))?;
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn complete_update(&mut self, unit: Option<UnitId>) -> Result<()> {
+    fn continue_update(&mut self, unit: UnitId) -> Result<()> {
         let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
-        self.optimizer.complete(&self.rank, unit, buffers.with_gathers(&mut self.gathers))
+        self.optimizer.complete(&self.rank, Some(unit), buffers.with_gathers(&mut self.gathers))
+    }
+
+    fn finish_update(&mut self) -> Result<()> {
+        let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
+        self.optimizer.complete(&self.rank, None, buffers.with_gathers(&mut self.gathers))
     }
 
     fn states(&mut self) -> StageStates<'_> {

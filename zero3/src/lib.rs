@@ -90,7 +90,7 @@ impl Stage for Zero3 {
         Ok(())
     }
 
-    fn gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
+    fn acquire_gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
         self.gradients.full(&self.rank, unit, micro)
     }
 
@@ -112,24 +112,30 @@ impl Stage for Zero3 {
         self.gradients.finish(&self.rank, summed)?;
         let norm = self.gradients.norm(&self.rank)?;
         let grad_norm = update.unscale_norm(norm);
-        // Clips and unscales the gradients. `None` after an overflow: the step is skipped.
-        let Some(update) = update.clip(grad_norm)? else {
+        // `scaled` multiplies gradients by the factor that clips and unscales them. `None` after an
+        // overflow: the step is skipped.
+        let Some(scaled) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
         // Only persistent units are gathered here.
         let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
-        self.optimizer.update(&self.rank, update, buffers.with_gathers(&mut self.gathers))?;
+        self.optimizer.update(&self.rank, scaled, buffers.with_gathers(&mut self.gathers))?;
         let (source, context) = self.shards();
         source.after_update(context)?;
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn complete_update(&mut self, unit: Option<UnitId>) -> Result<()> {
+    fn continue_update(&mut self, unit: UnitId) -> Result<()> {
         let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
-        // Forward gathers from updated shards. Without a unit no forward follows.
-        let sink = unit.map(|_| &mut self.source as &mut dyn UpdatedShardSink);
+        // Forward gathers from updated shards.
+        let sink = Some(&mut self.source as &mut dyn UpdatedShardSink);
         let buffers = UpdateBuffers { sink, ..buffers.with_gathers(&mut self.gathers) };
-        self.optimizer.complete(&self.rank, unit, buffers)
+        self.optimizer.complete(&self.rank, Some(unit), buffers)
+    }
+
+    fn finish_update(&mut self) -> Result<()> {
+        let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
+        self.optimizer.complete(&self.rank, None, buffers.with_gathers(&mut self.gathers))
     }
 
     fn states(&mut self) -> StageStates<'_> {
@@ -144,7 +150,7 @@ impl Zero3 {
             return Ok(());
         }
         if pass == Pass::Forward {
-            self.complete_update(Some(unit))?;
+            self.continue_update(unit)?;
         }
         let rank = self.rank.clone();
         let (source, context) = self.shards();

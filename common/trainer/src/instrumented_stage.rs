@@ -114,8 +114,8 @@ impl Stage for InstrumentedStage {
         self.stage.release(full, pass)
     }
 
-    fn gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
-        self.stage.gradients(unit, micro)
+    fn acquire_gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
+        self.stage.acquire_gradients(unit, micro)
     }
 
     fn reduce(&mut self, mut gradients: FullGradients, micro: MicroBatch) -> Result<()> {
@@ -144,8 +144,12 @@ impl Stage for InstrumentedStage {
         outcome
     }
 
-    fn complete_update(&mut self, unit: Option<UnitId>) -> Result<()> {
-        self.stage.complete_update(unit)
+    fn continue_update(&mut self, unit: UnitId) -> Result<()> {
+        self.stage.continue_update(unit)
+    }
+
+    fn finish_update(&mut self) -> Result<()> {
+        self.stage.finish_update()
     }
 
     fn states(&mut self) -> StageStates<'_> {

@@ -233,7 +233,7 @@ impl Passes {
             let saved = self.restore_input(saved, layers.last())?;
             let saved = self.recompute(layer, saved, micro)?;
             let span = self.hooks.layer(Pass::Backward, self.loans.shown_for(layer), micro);
-            self.loans.gradients(stage, &visits.first[at], micro)?;
+            self.loans.acquire_gradients(stage, &visits.first[at], micro)?;
             dx = self.layer_backward(layer, saved, dx.take(), &inputs)?;
             span.end();
             self.loans.release(stage, &visits.last[at], Pass::Backward)?;

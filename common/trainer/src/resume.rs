@@ -146,8 +146,8 @@ pub(crate) fn listed(damaged: &DamagedCheckpoints) -> String {
 }
 
 impl ResumeState {
-    /// Opens the newest intact checkpoint among `checkpoints`; `None` if there is no checkpoint. Each
-    /// process verifies the blocks that its ranks need; the processes agree by `exchange`.
+    /// Opens the newest intact checkpoint among `checkpoints`; `None` if there is no checkpoint.
+    /// Each process verifies the blocks that its ranks need; the processes agree by `exchange`.
     ///
     /// # Errors
     /// If the run may not resume it, or none is intact.

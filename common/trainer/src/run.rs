@@ -148,7 +148,7 @@ impl<'a> Worker<'a> {
             Err(RankError::Stopped) => {
                 // All ranks stop before the same layer, so the same part of an update remains on
                 // each.
-                self.stage.complete_update(None)?;
+                self.stage.finish_update()?;
                 self.record.interrupted(self.stage.states().optimizer.cost_after_step());
                 self.rank.transfers.wind_down();
                 self.passes.hand_back(&mut self.stage)?;
@@ -242,7 +242,7 @@ impl<'a> Worker<'a> {
             let loss = loss / self.targets as f64;
             let agreed = agree(self.plan, &self.rank, loss, saving)?;
             if agreed.stop || !self.plan.updates_continue_after(hooks.step()) {
-                self.stage.complete_update(None)?;
+                self.stage.finish_update()?;
             }
             Ok((outcome, agreed))
         })?;

@@ -136,11 +136,12 @@ pub trait Stage {
     /// If an all-gather that is issued now fails.
     fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()>;
 
-    /// Returns the buffer that backward writes `unit`'s full gradients to.
+    /// Returns the buffer that backward writes `unit`'s full gradients to. [`Stage::reduce`] takes
+    /// it back.
     ///
     /// # Errors
     /// If the rank is out of memory.
-    fn gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients>;
+    fn acquire_gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients>;
 
     /// Takes back a unit's complete gradients and queues their reduction, which may run while
     /// earlier units still compute.
@@ -162,19 +163,25 @@ pub trait Stage {
 
     /// Clips gradients, updates the slices that this rank owns, and makes full parameters
     /// consistent again. If the loss is scaled and gradients overflowed on any rank, all ranks skip
-    /// the update. An update of states beyond the device only begins here.
+    /// the update. An update of states beyond the device only begins here; forward continues it.
     ///
     /// # Errors
     /// If a collective fails, or the gradient has no finite norm although the loss is not scaled.
     fn step(&mut self, update: &Update) -> Result<StepOutcome>;
 
     /// Continues the update that [`Stage::step`] began until `unit`'s parameters are up to date and
-    /// consistent. With `None`, completes the whole update. The loop calls it before forward
-    /// acquires a unit, and where no forward follows.
+    /// consistent. The passes call it before forward acquires a unit; a stage that gathers ahead
+    /// calls it itself before it gathers one.
     ///
     /// # Errors
     /// As [`Stage::step`].
-    fn complete_update(&mut self, unit: Option<UnitId>) -> Result<()>;
+    fn continue_update(&mut self, unit: UnitId) -> Result<()>;
+
+    /// Completes the update that [`Stage::step`] began, where no forward follows that continues it.
+    ///
+    /// # Errors
+    /// As [`Stage::step`].
+    fn finish_update(&mut self) -> Result<()>;
 
     /// Returns the optimizer and the parameters that this rank holds. The loop passes them to
     /// checkpoints, lets the optimizer read ahead during a step's last backward, and aborts it.

@@ -9,11 +9,11 @@ impl Zero1 {
         self.gradients.put_all(summed);
         let norm = global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
         let grad_norm = update.unscale_norm(norm);
-        let Some(update) = update.clip(grad_norm)? else {
+        let Some(scaled) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
         for unit in 0..self.partition.units.len() {
-            self.optimizer.update_unit(&self.rank, unit, update, &mut self.parameters, &self.gradients)?;
+            self.optimizer.update_unit(&self.rank, unit, scaled, &mut self.parameters, &self.gradients)?;
             let full = self.parameters.take(unit)?;
             let updated = self.gathers.push(&self.rank, unit, full)?;
             self.parameters.put_all(updated);

@@ -26,11 +26,12 @@ impl Loans {
         }
     }
 
-    /// Acquires the full parameters of `units` for `pass`. Before forward, completes their update.
+    /// Acquires the full parameters of `units` for `pass`. Before forward, continues the update
+    /// until they are up to date.
     pub(super) fn acquire(&mut self, stage: &mut dyn Stage, units: &[UnitId], pass: Pass) -> Result<()> {
         for &unit in units {
             if pass == Pass::Forward {
-                stage.complete_update(Some(unit))?;
+                stage.continue_update(unit)?;
             }
             self.parameters[unit] = Some(stage.acquire(unit, pass)?);
         }
@@ -48,14 +49,14 @@ impl Loans {
     }
 
     /// Acquires buffers for the full gradients of `units`.
-    pub(super) fn gradients(
+    pub(super) fn acquire_gradients(
         &mut self,
         stage: &mut dyn Stage,
         units: &[UnitId],
         micro: MicroBatch,
     ) -> Result<()> {
         for &unit in units {
-            self.gradients[unit] = Some(stage.gradients(unit, micro)?);
+            self.gradients[unit] = Some(stage.acquire_gradients(unit, micro)?);
         }
         Ok(())
     }
