@@ -87,10 +87,10 @@ pub(crate) fn check_room(
 /// Returns the bytes of the swap files that the ranks on this machine have on the disk of
 /// `directory`.
 fn swapped(config: &Config, prediction: &Prediction, directory: &Path) -> u64 {
-    match shares_disk(config.offload.directory.as_ref(), directory) {
-        true => prediction.ranks.iter().take(config.ranks_here()).map(|rank| rank.disk.total_peak).sum(),
-        false => 0,
+    if !shares_disk(config.offload.directory.as_ref(), directory) {
+        return 0;
     }
+    prediction.ranks.iter().take(config.ranks_here()).map(|rank| rank.disk.total_peak).sum()
 }
 
 /// True if `path` is there and on the same file system as `directory`.

@@ -24,7 +24,10 @@ pub(crate) fn examine(gpus: Option<usize>) -> Result<()> {
         between_gpus(),
         surroundings()
     );
-    gpus.map_or(Ok(()), verdict)
+    match gpus {
+        Some(ranks) => verdict(ranks),
+        None => Ok(()),
+    }
 }
 
 fn libraries() -> Table {
@@ -32,8 +35,11 @@ fn libraries() -> Table {
     for library in Library::ALL.into_iter().chain([Library::Nccl]) {
         let version =
             library.version().unwrap_or_else(|| if library.load() { "?" } else { "missing" }.into());
-        let path = library.path().filter(|_| library.load()).map(|path| path.display().to_string());
-        table.row(library.label(), [version, path.unwrap_or_else(|| library.remedy().into())]);
+        let place = match library.path() {
+            Some(path) if library.load() => path.display().to_string(),
+            _ => library.remedy().into(),
+        };
+        table.row(library.label(), [version, place]);
     }
     table
 }

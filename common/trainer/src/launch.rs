@@ -188,9 +188,8 @@ fn run_rank<T>(
 /// Opens the device, groups and transfers of the rank of `group`. Tells its peers if that fails.
 fn open_rank(plan: &Plan, group: Group, ledger: Ledger, emitter: Emitter) -> rank_error::Result<Rank> {
     let Config { threads, metered, ref hardware, .. } = plan.config;
-    let with_meter = |device: Device| match metered || device.gpu().is_none() {
-        true => device.metered(),
-        false => Ok(device),
+    let with_meter = |device: Device| {
+        if metered || device.gpu().is_none() { device.metered() } else { Ok(device) }
     };
     let device = hardware.device(&plan.gpus, group.rank() as usize, ledger, threads);
     let device = match device.and_then(with_meter) {
@@ -200,9 +199,9 @@ fn open_rank(plan: &Plan, group: Group, ledger: Ledger, emitter: Emitter) -> ran
             return Err(error.into());
         }
     };
-    let group = match device.gpu().filter(|_| plan.config.nccl.is_some()) {
-        Some(gpu) => nccl::join(group, gpu, plan.config.timeout)?,
-        None => group,
+    let group = match device.gpu() {
+        Some(gpu) if plan.config.nccl.is_some() => nccl::join(group, gpu, plan.config.timeout)?,
+        _ => group,
     };
     let mesh = Mesh::new(&group, plan.config.mesh)?;
     let transfers = transfers(plan, &group, &device, &emitter)
@@ -269,7 +268,9 @@ pub(crate) fn silence_rank_panics() {
                 PANIC_LOCATION.set(location);
                 // Emits nothing if the thread's locals are destroyed already.
                 let _ = PANIC_EMITTER.try_with(|emitter| {
-                    emitter.borrow().iter().for_each(|emitter| emitter.emit(What::Failing));
+                    if let Some(emitter) = &*emitter.borrow() {
+                        emitter.emit(What::Failing);
+                    }
                 });
             } else {
                 default(info);

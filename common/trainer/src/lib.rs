@@ -16,6 +16,7 @@ mod instrumented_stage;
 mod launch;
 mod line_file;
 mod metrics;
+mod outputs;
 mod passes;
 mod plan;
 mod processes;

@@ -199,7 +199,9 @@ impl Passes {
             span.end();
             loans.release(stage, &visits.last[at], pass)?;
         }
-        offloaded.as_mut().map_or(Ok(()), Inputs::wait_until_offloaded)?;
+        if let Some(offloaded) = offloaded {
+            offloaded.wait_until_offloaded()?;
+        }
         Ok(saved)
     }
 
@@ -308,7 +310,9 @@ impl Passes {
     /// # Errors
     /// If the stage fails.
     pub(crate) fn hand_back(&mut self, stage: &mut dyn Stage) -> Result<()> {
-        self.inputs.iter_mut().try_for_each(Inputs::clear)?;
+        if let Some(inputs) = &mut self.inputs {
+            inputs.clear()?;
+        }
         self.loans.hand_back(stage)
     }
 }

@@ -5,8 +5,8 @@ use crate::source;
 use crate::stage::StageFactory;
 use crate::stop::StopRequest;
 use crate::witness::{At, Milestone, Witness};
-use crate::{checkpoints, contribution, faults};
-use checkpoint::{CheckpointError, Checkpoints, Companions, Reader, RunLock, Writer};
+use crate::{checkpoints, contribution, faults, outputs};
+use checkpoint::{Checkpoints, Companions, Reader, RunLock};
 use device::cuda::Gpu;
 use events::Place;
 use model::Model;
@@ -15,13 +15,10 @@ use report::{Measured, Peaks, Predicted, Report, memory};
 use serde_json::Value;
 use settings::data::{Data, Split};
 use settings::prediction::{invalid, job};
-use settings::size::human;
 use settings::{Config, Failure, GradSync, Result, machine};
 use sharding::{MeshShape, Partition, Schedule};
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
-use storage::Disk;
 
 /// The most validation batches per rank unless more are asked for.
 const EVALUATION_BATCHES: usize = 20;
@@ -95,20 +92,26 @@ impl Plan {
             ranks,
             witness: witness.as_deref(),
         };
-        let choose = |checkpoints| ResumeState::choose(&run, checkpoints, exchange);
-        let resume = self.checkpoints.as_ref().map_or(Ok(None), choose)?;
+        let resume = match &self.checkpoints {
+            Some(checkpoints) => ResumeState::choose(&run, checkpoints, exchange)?,
+            None => None,
+        };
         let companions = self.companions_of(resume.as_deref())?;
         let plan = Plan { resume, companions, ..self };
         let Some(checkpoints) = &plan.checkpoints else { return Ok(plan) };
-        let saved = saved_bytes(&plan.config, &plan.model, &plan.companions);
+        let saved = outputs::saved_bytes(&plan.config, &plan.model, &plan.companions);
         let foreseen = (plan.model.layout.parameters(), saved, &plan.prediction);
-        let mine = match plan.config.leads() {
-            true => checkpoints::check_room(checkpoints, &plan.damaged(), &plan.config, foreseen),
-            false => Ok(()),
+        let mine = if plan.config.leads() {
+            checkpoints::check_room(checkpoints, &plan.damaged(), &plan.config, foreseen)
+        } else {
+            Ok(())
         };
-        let said = exchange(&mine.as_ref().err().map_or(String::new(), ToString::to_string))?;
+        let refusals = exchange(&mine.as_ref().err().map_or(String::new(), ToString::to_string))?;
         mine?;
-        said.into_iter().find(|why| !why.is_empty()).map_or(Ok(plan), |why| Err(Failure::run(why)))
+        match refusals.into_iter().find(|why| !why.is_empty()) {
+            Some(why) => Err(Failure::run(why)),
+            None => Ok(plan),
+        }
     }
 
     /// Returns the small files of the run's model: those that the checkpoint that it resumes from
@@ -199,12 +202,13 @@ fn complete(stage: StageFactory, config: Config, prediction: Prediction) -> Resu
     model.rounding = config.precision.rounding;
     let brought = source::brought(&config, &model).map_err(Failure::usage)?;
     let companions = source::companions(&config, brought.as_deref()).map_err(Failure::usage)?;
-    probe_outputs(&config, saved_bytes(&config, &model, &companions))?;
+    outputs::probe(&config, outputs::saved_bytes(&config, &model, &companions))?;
     let (checkpoints, lock) = checkpoints::open(&config)?.unzip();
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
-    let partition = match stage.sharded.parameters {
-        true => partition.with_whole_tensors(config.communication.whole_tensors()),
-        false => partition,
+    let partition = if stage.sharded.parameters {
+        partition.with_whole_tensors(config.communication.whole_tensors())
+    } else {
+        partition
     };
     let schedule = Schedule::new(&model.layout, &partition);
     let gpus = config.hardware.open(config.world_size, config.nccl.is_some())?;
@@ -265,65 +269,6 @@ fn check_memory(job: &Job, prediction: &Prediction, config: &Config) -> Result<(
     }
     memory::check(job, prediction, limits(config))?;
     check_machine(job, prediction, config)
-}
-
-/// Refuses a run whose output files would replace its data or each other.
-fn check_files(config: &Config) -> Result<()> {
-    let output = &config.output;
-    let files = [
-        ("--data", config.corpus.source.path.as_ref()),
-        ("--tokenizer", config.corpus.source.tokenizer.as_ref()),
-        ("--report", output.report.as_ref()),
-        ("--metrics", output.metrics.as_ref()),
-        ("--record", output.record.as_ref()),
-    ];
-    let named = |(flag, path): (&'static str, Option<&PathBuf>)| {
-        let path = path?;
-        // Several outputs may go to one terminal or pipe.
-        let is_stream = path.metadata().is_ok_and(|metadata| !metadata.is_file());
-        (!is_stream).then(|| (flag, path.canonicalize().unwrap_or_else(|_| path.clone())))
-    };
-    let files: Vec<_> = files.into_iter().filter_map(named).collect();
-    for (index, (flag, path)) in files.iter().enumerate() {
-        if let Some((other, _)) = files[..index].iter().find(|(_, earlier)| earlier == path) {
-            return Err(Failure::usage(format!(
-                "{other} and {flag} are one file, {}: the one would replace the other\nGive two files.",
-                path.display()
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Returns the bytes of the weights that this process saves at the end, of a model with
-/// `companions`.
-fn saved_bytes(config: &Config, model: &Model, companions: &Companions) -> u64 {
-    let stored = config.save_format.element_type.unwrap_or_else(|| companions.element_type());
-    let saves = config.leads() && config.output.save.is_some();
-    if saves { model.layout.parameters() * stored.bytes() as u64 } else { 0 }
-}
-
-/// Refuses a run whose output files cannot be written, or whose disk has no room for `bytes` of
-/// weights.
-fn probe_outputs(config: &Config, bytes: u64) -> Result<()> {
-    check_files(config)?;
-    if let Some(path) = &config.output.report {
-        Report::probe(path)?;
-    }
-    if let Some(dir) = &config.output.save {
-        Writer::probe(dir).map_err(checkpoints::unsaved)?;
-        let room = Disk::new(1).room(dir).map_err(|error| Failure::run(CheckpointError::from(error)))?;
-        if room < bytes {
-            return Err(Failure::run(format!(
-                "the disk of {} has no room for the weights of this run: {} are free, and they take {}\n\
-                 Free some space, save to a directory on another disk, or save in 16 bits (--save-dtype bf16).",
-                dir.display(),
-                human(room),
-                human(bytes)
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// Refuses a run that needs more main memory than this machine has, as far as that is known.

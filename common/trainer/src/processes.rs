@@ -28,7 +28,9 @@ fn settings(plan: &Plan) -> String {
     let output = &mut shared.output;
     (output.record, output.report, output.save, output.metrics) = (None, None, None, None);
     (output.log_every, output.log_dir, output.format) = (None, None, Default::default());
-    output.checkpoint.iter_mut().for_each(|directory| *directory = "".into());
+    if let Some(directory) = &mut output.checkpoint {
+        *directory = "".into();
+    }
     shared.save_format = Default::default();
     (shared.screen, shared.process) = (None, None);
     (shared.corpus.source.path, shared.corpus.source.tokenizer) = (None, None);

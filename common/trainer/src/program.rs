@@ -45,15 +45,10 @@ pub(crate) fn train(
     let print_config = args.print_config;
     let unnamed = args.architecture.model.is_none() && args.architecture.init_from.is_none();
     let given = args.given.clone();
-    let process = match print_config {
-        true => None,
-        false => process::place(&mut args, &|name| std::env::var(name).ok())?,
-    };
+    let process =
+        if print_config { None } else { process::place(&mut args, &|name| std::env::var(name).ok())? };
     let config = deepspeed::configure(args)?.in_process(process)?;
-    let unsupported = match print_config {
-        true => unsupported_settings(stage, &config)?,
-        false => Vec::new(),
-    };
+    let unsupported = if print_config { unsupported_settings(stage, &config)? } else { Vec::new() };
     print_warnings(stage, &config, &given, unsupported);
     if unnamed {
         note_resumed_model(&config);
@@ -81,12 +76,15 @@ fn unsupported_settings(stage: StageFactory, config: &Config) -> Result<Vec<Stri
 /// Prints warnings about `config`, on the rank that prints for all: what its file says,
 /// `unsupported` settings, flags without effect in `stage`, and risks.
 fn print_warnings(stage: StageFactory, config: &Config, given: &Given, unsupported: Vec<String>) {
+    if !config.leads() {
+        return;
+    }
     let ineffective_flags = communication::without_effect(given, &config.communication, stage.sharded);
     let ineffective_flags =
         ineffective_flags.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.id));
     let of_file = config.findings.warnings.iter().cloned();
     let warnings = of_file.chain(unsupported).chain(ineffective_flags).chain(config.cautions());
-    warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
+    warnings.for_each(|warning| events::complain!("warning: {warning}"));
 }
 
 /// Prints, on the rank that prints for all, a note about settings that the configuration file
@@ -111,8 +109,10 @@ fn print_plan_warnings(plan: &Plan) -> Result<()> {
 
 /// Prints a note if the model comes from a checkpoint and is not the default one.
 fn note_resumed_model(config: &Config) {
-    let other = config.leads() && config.model.name != DEFAULT_MODEL;
-    if let Some(directory) = config.output.checkpoint.as_ref().filter(|_| other) {
+    if let Some(directory) = &config.output.checkpoint
+        && config.leads()
+        && config.model.name != DEFAULT_MODEL
+    {
         let directory = directory.display();
         events::complain!("note: no --model is given: the model is that of the checkpoints in {directory}");
     }
@@ -148,7 +148,11 @@ fn run_as_leader(
     let watch = Watch::start(plan, true, links)?;
     let report_event = |rank: usize, event: RunEvent<'_>| {
         logs.report(rank, event);
-        metrics.iter().filter(|_| rank == 0).for_each(|metrics| metrics.report(event));
+        if let Some(metrics) = &metrics
+            && rank == 0
+        {
+            metrics.report(event);
+        }
     };
     let outcome = match plan.config.screen {
         Some(options) => on_screen(plan, ranks, &watch, (options, &speed), &report_event),
@@ -227,7 +231,9 @@ fn on_screen(
         after_screen(plan, watch, speed, output, screen.as_ref().ok())?;
         let report = signals::explain_delay(&plan.stop, plan.stops_after(), || ranks.join())
             .unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
-        output.lines.get().iter().for_each(|lines| lines.finish());
+        if let Some(lines) = output.lines.get() {
+            lines.finish();
+        }
         screen.map_err(Failure::run)?;
         report
     });

@@ -224,7 +224,8 @@ impl Lines {
         let (every, timed) = self.every;
         let due = row.step.is_multiple_of(every) || timed && since.line.elapsed() >= DUE;
         if due || ends.contains(&row.step) || row.skipped {
-            self.beside_the_bar(|| line(row, rate, peak, Some(&pace).filter(|_| self.timed)));
+            let shown = self.timed.then_some(&pace);
+            self.beside_the_bar(|| line(row, rate, peak, shown));
             *since = Since::default();
         }
         if let Some(bar) = &self.bar {

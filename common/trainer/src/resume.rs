@@ -214,9 +214,12 @@ impl ResumeState {
             witness.on_milestone(At { step: 0, rank }, Milestone::Resuming);
         }
         for (unit, shape) in run.partition.units.iter().enumerate() {
-            let held = |cut: bool| match cut {
-                true => run.partition.slice(unit, rank % run.partition.shards),
-                false => 0..shape.padded,
+            let held = |is_sharded: bool| {
+                if is_sharded {
+                    run.partition.slice(unit, rank % run.partition.shards)
+                } else {
+                    0..shape.padded
+                }
             };
             let weights = held(run.sharded.parameters && !shape.persistent);
             let moments = held(run.sharded.optimizer);

@@ -63,7 +63,9 @@ fn stop_on(requests: impl Iterator<Item = i32>, plan: &Plan, pace: Option<Arc<Pa
                 stop.signal.store(signal, Ordering::Relaxed);
             }
             let requested = stop.flag.swap(true, Ordering::AcqRel);
-            pace.iter().for_each(|pace| pace.cancel());
+            if let Some(pace) = &pace {
+                pace.cancel();
+            }
             if requested && first.is_none_or(|first| first.elapsed() >= SAME_SIGNAL) {
                 low_level::exit(128 + signal);
             }

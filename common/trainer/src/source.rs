@@ -42,7 +42,9 @@ impl WeightSource for Seeded {
                     format!("cannot start a thread to draw weights: {error}\nUse fewer --threads.")
                 })?;
             }
-            first.into_iter().for_each(draw);
+            if let Some(piece) = first {
+                draw(piece);
+            }
             Ok(())
         })
     }

@@ -76,9 +76,10 @@ pub(crate) enum StopCheck {
 impl StopCheck {
     /// Returns the check of `rank`; `processes` says whether each rank is a process of its own.
     pub(crate) fn new(request: &Arc<StopRequest>, rank: &Rank, processes: bool) -> Self {
-        match processes {
-            false => StopCheck::EveryLayer(request.clone(), rank.number()),
-            true => StopCheck::EveryMicroBatch(request.clone(), rank.group.control_channel(Topic::Ending)),
+        if processes {
+            StopCheck::EveryMicroBatch(request.clone(), rank.group.control_channel(Topic::Ending))
+        } else {
+            StopCheck::EveryLayer(request.clone(), rank.number())
         }
     }
 

@@ -237,7 +237,7 @@ impl ShardFetcher {
         let in_backward =
             backward.order.iter().filter(|&&next| retains_for_backward && self.freed_in_forward[next]);
         let forward_follows = self.position.0 == Pass::Evaluate || self.forwards < self.micro_batches;
-        let in_next_forward = forward.order.iter().filter(|_| forward_follows);
+        let in_next_forward: &[UnitId] = if forward_follows { &forward.order } else { &[] };
         self.first(in_this_pass.chain(in_backward).chain(in_next_forward))
     }
 
@@ -288,7 +288,10 @@ impl ShardFetcher {
             return Ok(());
         }
         let other = |slot: &&mut Slot| slot.unit().is_none_or(|unit| !wanted.contains(&unit));
-        self.slots.iter_mut().rfind(other).map_or(Ok(()), |slot| slot.clear(rank))
+        match self.slots.iter_mut().rfind(other) {
+            Some(slot) => slot.clear(rank),
+            None => Ok(()),
+        }
     }
 
     /// Returns the least recently assigned slot that is available, and moves it to the end. `None`

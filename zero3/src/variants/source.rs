@@ -37,7 +37,10 @@ impl UpdatedShardSink for ShardSource {
         range: Range<usize>,
         parameters: View<'_>,
     ) -> Result<()> {
-        self.fetcher.as_mut().map_or(Ok(()), |fetcher| fetcher.accept_updated(rank, unit, range, parameters))
+        match &mut self.fetcher {
+            Some(fetcher) => fetcher.accept_updated(rank, unit, range, parameters),
+            None => Ok(()),
+        }
     }
 }
 
@@ -83,7 +86,10 @@ impl ShardSource {
     /// # Errors
     /// If a transfer fails.
     pub fn after_update(&mut self, context: ShardContext<'_>) -> Result<()> {
-        self.fetcher.as_mut().map_or(Ok(()), |fetcher| fetcher.prefetch_for_forward(context))
+        match &mut self.fetcher {
+            Some(fetcher) => fetcher.prefetch_for_forward(context),
+            None => Ok(()),
+        }
     }
 
     /// Stores the secondary shard of `full`, which forward is about to free. Starts to fetch the
@@ -111,6 +117,9 @@ impl ShardSource {
     /// # Errors
     /// If the disk fails.
     pub fn abort(&mut self, rank: &Rank) -> Result<()> {
-        self.fetcher.as_mut().map_or(Ok(()), |fetcher| fetcher.abort(rank))
+        match &mut self.fetcher {
+            Some(fetcher) => fetcher.abort(rank),
+            None => Ok(()),
+        }
     }
 }

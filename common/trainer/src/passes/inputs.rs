@@ -112,8 +112,10 @@ impl Inputs {
     }
 
     fn wait_for_write(&mut self) -> Result<()> {
-        let writing = self.writing.take();
-        Ok(writing.map_or(Ok(()), |staged| self.rank.transfers.wait_staged(staged).map(drop))?)
+        if let Some(staged) = self.writing.take() {
+            self.rank.transfers.wait_staged(staged)?;
+        }
+        Ok(())
     }
 
     /// Waits until all inputs of a forward are offloaded.

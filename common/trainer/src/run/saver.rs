@@ -245,12 +245,12 @@ impl Saver {
                 self.written(save, mine)
             }
             Phase::Publishing(save, work) => {
-                let done = |work: Work<Outcome>| match work.is_done() {
-                    true => work.take().unwrap_or_else(Err),
-                    false => Err(self.lateness()),
+                let mine = match work {
+                    None => Ok(()),
+                    Some(work) if work.is_done() => work.take().unwrap_or_else(Err),
+                    Some(_) => Err(self.lateness()),
                 };
-                let mine =
-                    work.map_or(Ok(()), done).map_err(|why| format!("rank {}: {why}", self.rank.number()));
+                let mine = mine.map_err(|why| format!("rank {}: {why}", self.rank.number()));
                 let outcome = self.exchange(&mine)?.swap_remove(0);
                 Ok(Some(Saved { steps: save.steps, outcome }))
             }

@@ -48,11 +48,13 @@ impl Slot {
 
     /// Returns the buffer from which the device reads a shard that is stored in `storage`.
     pub(super) fn shard<'a>(&'a self, rank: &Rank, storage: Option<&'a Storage>) -> &'a Buffer {
-        let in_main_memory = match storage {
-            Some(Storage::Buffer(shard)) => Some(shard),
-            _ => self.staging.as_ref(),
-        };
-        in_main_memory.filter(|_| rank.transfers.device_in_main_memory()).unwrap_or(&self.buffer)
+        if !rank.transfers.device_in_main_memory() {
+            return &self.buffer;
+        }
+        match storage {
+            Some(Storage::Buffer(shard)) => shard,
+            _ => self.staging.as_ref().unwrap_or(&self.buffer),
+        }
     }
 
     /// Empties the slot if it retains a shard that is not `wanted`.

@@ -153,9 +153,10 @@ impl<'a> Stream<'a> {
         pieces.reclaim(&saver.rank)?;
         let created = Work::start(create);
         saver.wait_while(|| created.is_busy(saver.timeout))?;
-        let writer = match created.is_done() {
-            true => created.take().and_then(|writer| writer.map_err(words)),
-            false => Err(saver.lateness()),
+        let writer = if created.is_done() {
+            created.take().and_then(|writer| writer.map_err(words))
+        } else {
+            Err(saver.lateness())
         };
         Ok(Stream { saver, began, writer, pieces, filling: None, queued: VecDeque::new() })
     }
