@@ -1,7 +1,7 @@
 //! The weights in a checkpoint, in Hugging Face's format.
 
 use crate::checkpoints;
-use crate::resume::{self, DamagedCheckpoints, Progress, Writer as Record};
+use crate::resume::{self, DamagedCheckpoints, Progress, Provenance};
 use checkpoint::{CheckpointError, Checkpoints, Format, Generation, Writer};
 use model::{Layout, ModelConfig};
 use planner::table::counted;
@@ -43,11 +43,10 @@ pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
     };
     let manifest = intact.generation.manifest();
     let progress: Option<Progress> = serde_json::from_value(manifest.progress.clone()).ok();
-    let record: Option<Record> = serde_json::from_value(manifest.record.clone()).ok();
+    let provenance: Option<Provenance> = serde_json::from_value(manifest.record.clone()).ok();
     let after =
         progress.map(|progress| format!(" after {}", counted(progress.steps as usize, "step", "steps")));
-    let writer =
-        record.map(|record| format!(", {}'s on {}", record.stage, counted(record.ranks, "rank", "ranks")));
+    let by = provenance.map(|by| format!(", {}'s on {}", by.stage, counted(by.ranks, "rank", "ranks")));
     let stored = format.element_type.unwrap_or_else(|| intact.generation.companions().element_type());
     let moments = if args.moments { " and moments (f32)" } else { "" };
     Ok(vec![
@@ -55,7 +54,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
             "{}: all blocks are intact{}{}",
             intact.generation.path().display(),
             after.unwrap_or_default(),
-            writer.unwrap_or_default()
+            by.unwrap_or_default()
         ),
         format!("weights ({stored}){moments} saved to {}", args.to.display()),
     ])

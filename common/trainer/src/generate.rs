@@ -2,7 +2,7 @@
 
 use crate::hooks::Hooks;
 use crate::passes::Passes;
-use crate::source::Saved;
+use crate::source::PretrainedWeights;
 use crate::stage::{Setup, Stage, StageFactory};
 use checkpoint::Reader;
 use collectives::local::{Options, World};
@@ -150,7 +150,7 @@ impl Sampler {
             rank: rank.clone(),
             partition,
             schedule,
-            source: Arc::new(Saved { reader: Arc::new(reader), layout: model.layout.clone() }),
+            source: Arc::new(PretrainedWeights { reader: Arc::new(reader), layout: model.layout.clone() }),
             moments: None,
             communication: Communication::default(),
             grad_sync: GradSync::default(),

@@ -43,7 +43,7 @@ pub(crate) struct Passes {
 }
 
 /// The values that a layer's forward saves for its backward.
-enum Saved {
+enum SavedLayer {
     Embedding,
     Block(Box<SavedBlock>),
     /// The number of a block whose input is stored beyond the device.
@@ -52,7 +52,7 @@ enum Saved {
 }
 
 /// A layer's saved values, with everything recomputed that forward did not keep.
-enum Complete {
+enum CompleteLayer {
     Embedding,
     Block(Box<CompleteBlock>),
     Head(Box<SavedHead>),
@@ -63,7 +63,7 @@ pub(crate) struct SavedForward {
     inputs: Buffer,
     /// Held until backward ends: the planner counts it so.
     _targets: Buffer,
-    layers: Vec<Saved>,
+    layers: Vec<SavedLayer>,
 }
 
 impl Passes {
@@ -165,7 +165,7 @@ impl Passes {
         (inputs, batch): (&Buffer, Batch),
         keep: Keep,
         mut head: impl FnMut(&LayerWeights<'_>, Buffer) -> Result<Option<SavedHead>>,
-    ) -> Result<Vec<Saved>> {
+    ) -> Result<Vec<SavedLayer>> {
         let Passes { rank, model, schedule, hooks, loans, inputs: offloaded, .. } = self;
         let visits = schedule.pass(pass);
         let (mut x, mut saved) = (None, Vec::new());
@@ -178,7 +178,7 @@ impl Passes {
             saved.extend(match (layer.kind, x.take()) {
                 (LayerKind::Embedding, _) => {
                     x = Some(model.embed(&rank.device, &weights, inputs, batch)?);
-                    Some(Saved::Embedding)
+                    Some(SavedLayer::Embedding)
                 }
                 (LayerKind::Block(number), Some(input)) => {
                     let (output, saved) = model.block(&rank.device, &weights, input, batch, keep)?;
@@ -186,13 +186,13 @@ impl Passes {
                     match (saved, offloaded.as_mut()) {
                         (Some(saved), Some(offloaded)) => {
                             offloaded.offload(number, saved.into_input())?;
-                            Some(Saved::Offloaded(number))
+                            Some(SavedLayer::Offloaded(number))
                         }
-                        (saved, _) => saved.map(|saved| Saved::Block(Box::new(saved))),
+                        (saved, _) => saved.map(|saved| SavedLayer::Block(Box::new(saved))),
                     }
                 }
                 (LayerKind::Head, Some(input)) => {
-                    head(&weights, input)?.map(|saved| Saved::Head(Box::new(saved)))
+                    head(&weights, input)?.map(|saved| SavedLayer::Head(Box::new(saved)))
                 }
                 (_, None) => unreachable!("a model's first layer is its embedding"),
             });
@@ -246,13 +246,15 @@ impl Passes {
 
     /// Waits until the input of `saved` is back on the device, if it is stored elsewhere, and
     /// starts to fetch the input of `next`, whose backward follows.
-    fn restore_input(&mut self, saved: Saved, next: Option<&Saved>) -> Result<Saved> {
+    fn restore_input(&mut self, saved: SavedLayer, next: Option<&SavedLayer>) -> Result<SavedLayer> {
         let Some(inputs) = &mut self.inputs else { return Ok(saved) };
         let saved = match saved {
-            Saved::Offloaded(block) => Saved::Block(Box::new(SavedBlock::of_input(inputs.arrive(block)?))),
+            SavedLayer::Offloaded(block) => {
+                SavedLayer::Block(Box::new(SavedBlock::of_input(inputs.arrive(block)?)))
+            }
             saved => saved,
         };
-        if let Some(Saved::Offloaded(block)) = next {
+        if let Some(SavedLayer::Offloaded(block)) = next {
             inputs.fetch(*block)?;
         }
         Ok(saved)
@@ -260,18 +262,18 @@ impl Passes {
 
     /// Recomputes the values that a block's forward did not keep, while its unit is held for
     /// backward anyway.
-    fn recompute(&self, layer: &Layer, saved: Saved, micro: MicroBatch) -> Result<Complete> {
+    fn recompute(&self, layer: &Layer, saved: SavedLayer, micro: MicroBatch) -> Result<CompleteLayer> {
         let block = |saved| {
             let weights = self.loans.weights(layer);
             let block = self.model.block_recompute(&self.rank.device, &weights, saved, self.batch)?;
-            Ok(Complete::Block(Box::new(block)))
+            Ok(CompleteLayer::Block(Box::new(block)))
         };
         match saved {
-            Saved::Embedding => Ok(Complete::Embedding),
-            Saved::Offloaded(_) => unreachable!("inputs are fetched before"),
-            Saved::Head(saved) => Ok(Complete::Head(saved)),
-            Saved::Block(saved) if self.keep == Keep::Everything => block(*saved),
-            Saved::Block(saved) => {
+            SavedLayer::Embedding => Ok(CompleteLayer::Embedding),
+            SavedLayer::Offloaded(_) => unreachable!("inputs are fetched before"),
+            SavedLayer::Head(saved) => Ok(CompleteLayer::Head(saved)),
+            SavedLayer::Block(saved) if self.keep == Keep::Everything => block(*saved),
+            SavedLayer::Block(saved) => {
                 let _span = self.hooks.layer(Pass::Recompute, self.loans.shown_for(layer), micro);
                 self.hooks.phase(Phase::Recompute, || block(*saved))
             }
@@ -283,7 +285,7 @@ impl Passes {
     fn layer_backward(
         &mut self,
         layer: &Layer,
-        saved: Complete,
+        saved: CompleteLayer,
         dout: Option<Buffer>,
         inputs: &Buffer,
     ) -> Result<Option<Buffer>> {
@@ -291,13 +293,13 @@ impl Passes {
         let (weights, mut gradients) = self.loans.weights_and_gradients(layer);
         let gradients = &mut gradients;
         match (saved, dout) {
-            (Complete::Head(saved), _) => {
+            (CompleteLayer::Head(saved), _) => {
                 Ok(Some(model.head_backward(device, &weights, gradients, *saved, batch)?))
             }
-            (Complete::Block(saved), Some(dout)) => {
+            (CompleteLayer::Block(saved), Some(dout)) => {
                 Ok(Some(model.block_backward(device, &weights, gradients, *saved, dout, batch)?))
             }
-            (Complete::Embedding, Some(dout)) => {
+            (CompleteLayer::Embedding, Some(dout)) => {
                 model.embed_backward(device, gradients, inputs, dout, batch)?;
                 Ok(None)
             }

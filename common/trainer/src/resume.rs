@@ -33,7 +33,7 @@ pub(crate) struct Progress {
 
 /// Provenance of a checkpoint. Not compared when a run resumes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Writer {
+pub(crate) struct Provenance {
     pub stage: String,
     /// The strategy, if the stage has several.
     pub strategy: Option<String>,
@@ -65,7 +65,7 @@ pub(crate) struct Resuming<'a> {
 pub(crate) struct ResumeState {
     generation: Generation,
     layout: Layout,
-    writer: Writer,
+    provenance: Provenance,
     /// The training progress at the save.
     pub progress: Progress,
     /// Newer checkpoints, which are damaged.
@@ -186,10 +186,10 @@ impl ResumeState {
         identity::check(&path, &manifest, run.identity, meant).map_err(Unfit::Refused)?;
         let unread = |error| Unfit::Damaged(format!("{}: {error}", path.display()));
         let progress: Progress = serde_json::from_value(manifest.progress.clone()).map_err(unread)?;
-        let writer = serde_json::from_value(manifest.record.clone()).map_err(unread)?;
+        let provenance = serde_json::from_value(manifest.record.clone()).map_err(unread)?;
         let layout = run.model.layout.clone();
         let generation = checkpoints.open(name, manifest, &layout)?;
-        let state = ResumeState { generation, layout, writer, progress, damaged: Vec::new() };
+        let state = ResumeState { generation, layout, provenance, progress, damaged: Vec::new() };
         state.verify(run)?;
         Ok(state)
     }
@@ -252,7 +252,7 @@ impl ResumeState {
 
     /// Returns the lines that a resumed run prints first.
     pub(crate) fn words(&self, config: &Config) -> String {
-        let (steps, Writer { stage, ranks, .. }) = (self.progress.steps, &self.writer);
+        let (steps, Provenance { stage, ranks, .. }) = (self.progress.steps, &self.provenance);
         let damaged: String = self
             .damaged
             .iter()

@@ -51,13 +51,13 @@ struct Worker<'a> {
     hooks: Rc<Hooks>,
     record: Record<'a>,
     /// The channel on which ranks exchange whether rank 0 still writes.
-    writing: ControlChannel,
+    writing_channel: ControlChannel,
     /// Saves checkpoints; `None` if the run saves none.
     saver: Option<Saver>,
-    /// Steps of the newest checkpoint that this run has saved.
-    saved: Option<u32>,
+    /// The number of steps done at the newest checkpoint that this run has saved.
+    last_saved_step: Option<u32>,
     /// Why the last checkpoint was not saved; `None` if it was.
-    unsaved: Option<String>,
+    save_error: Option<String>,
 }
 
 /// Runs `rank` from the first weights to the last.
@@ -123,8 +123,8 @@ impl<'a> Worker<'a> {
         let mut stage = InstrumentedStage::new(plan, setup, hooks.clone())?;
         Ok(Worker {
             saver: Saver::new(plan, rank.clone(), stage.states().optimizer)?,
-            saved: None,
-            unsaved: None,
+            last_saved_step: None,
+            save_error: None,
             stage,
             passes,
             samples: Samples::new(plan, rank.clone(), hooks.clone()),
@@ -133,7 +133,7 @@ impl<'a> Worker<'a> {
             steps: plan.first_step(),
             updates: resume.map_or(0, |state| state.progress.updates),
             record: Record::new(plan, rank.clone(), hooks.clone(), observer),
-            writing: rank.group.control_channel(Topic::Writing),
+            writing_channel: rank.group.control_channel(Topic::Writing),
             plan,
             rank,
             hooks,
@@ -170,7 +170,7 @@ impl<'a> Worker<'a> {
                 break;
             }
             if plan.checkpoints_after(step) {
-                self.checkpoint()?;
+                self.save_checkpoint()?;
             }
         }
         Ok(())
@@ -252,7 +252,7 @@ impl<'a> Worker<'a> {
         self.updates += u32::from(!outcome.skipped);
         self.adjust_loss_scale(outcome.skipped)?;
         if !saving {
-            self.advance_save()?;
+            self.advance_checkpoint()?;
         }
         Ok(stop)
     }
@@ -283,13 +283,13 @@ impl<'a> Worker<'a> {
             plan.stop.training.fetch_sub(1, Ordering::Relaxed);
             self.stage.states().optimizer.free_buffers();
             // The checkpoint comes first: only training makes it again.
-            self.last_checkpoint()?;
-            self.save()
+            self.save_last_checkpoint()?;
+            self.save_weights()
         })?;
         // Saving gathers in main memory, so its peak is there.
         let mut memory = record::peaks(self.rank.device.ledger());
         memory[..1].clone_from_slice(&measured.memory[..1]);
-        Ok(Measured { weights_blake3, memory, unsaved: self.unsaved.take(), ..measured })
+        Ok(Measured { weights_blake3, memory, unsaved: self.save_error.take(), ..measured })
     }
 
     /// Returns the factor of the loss before backward; `None` if it is not scaled.

@@ -16,7 +16,7 @@ const SAMPLE: usize = 256;
 const ELEMENTS_PER_THREAD: usize = 1 << 16;
 
 /// Weights drawn from a seed, the same whatever the stage and the number of ranks.
-pub(crate) struct Seeded {
+pub(crate) struct SeededWeights {
     pub seed: u64,
     /// Standard deviation of projections and embeddings.
     pub deviation: f64,
@@ -25,7 +25,7 @@ pub(crate) struct Seeded {
     pub threads: usize,
 }
 
-impl WeightSource for Seeded {
+impl WeightSource for SeededWeights {
     fn read(&self, tensor: TensorId, range: Range<usize>, into: &mut [f32]) -> Result<(), String> {
         let piece = into.len().div_ceil(self.threads.max(1)).max(ELEMENTS_PER_THREAD);
         let draw = &|(number, out): (usize, &mut [f32])| {
@@ -50,13 +50,13 @@ impl WeightSource for Seeded {
     }
 }
 
-/// Weights in files.
-pub(crate) struct Saved {
+/// Weights read from saved files.
+pub(crate) struct PretrainedWeights {
     pub reader: Arc<Reader>,
     pub layout: Layout,
 }
 
-impl WeightSource for Saved {
+impl WeightSource for PretrainedWeights {
     fn read(&self, tensor: TensorId, range: Range<usize>, into: &mut [f32]) -> Result<(), String> {
         let spec = &self.layout.tensors[tensor];
         self.reader.read(spec, range.clone(), into).map_err(|e| e.to_string())?;
@@ -103,8 +103,8 @@ pub(crate) fn weights(
 ) -> Arc<dyn WeightSource> {
     let (layout, deviation) = (model.layout.clone(), model.config.initializer_range);
     match brought {
-        None => Arc::new(Seeded { seed, deviation, layout, threads }),
-        Some(reader) => Arc::new(Saved { reader: reader.clone(), layout }),
+        None => Arc::new(SeededWeights { seed, deviation, layout, threads }),
+        Some(reader) => Arc::new(PretrainedWeights { reader: reader.clone(), layout }),
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
         let range = 7..layout.tensors[id].elements() - 2;
         let drawn = [1, 3].map(|threads| {
             let mut values = vec![0.0; range.len()];
-            let source = Seeded { seed: 5, deviation: 0.02, layout: layout.clone(), threads };
+            let source = SeededWeights { seed: 5, deviation: 0.02, layout: layout.clone(), threads };
             source.read(id, range.clone(), &mut values).unwrap();
             values
         });

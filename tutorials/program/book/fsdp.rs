@@ -75,13 +75,13 @@ const ROWS: &[Row] = &[
         "`FULL_STATE_DICT`",
         "`stage3_gather_16bit_weights_on_model_save`",
         Flags(Zero3, &["--save out", "--save out --save-dtype bf16"]),
-        ("common/trainer/src/run/weights.rs", "fn save"),
+        ("common/trainer/src/run/weights.rs", "fn save_weights"),
     ),
     (
         "`SHARDED_STATE_DICT`",
         "`save_checkpoint`",
         Flags(Zero3, &["--checkpoint kept"]),
-        ("common/trainer/src/run/weights.rs", "fn checkpoint"),
+        ("common/trainer/src/run/weights.rs", "fn save_checkpoint"),
     ),
     (
         "`sync_module_states`",

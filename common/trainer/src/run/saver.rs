@@ -14,7 +14,7 @@ use super::weight_writer::late;
 use crate::checkpoints::disk;
 use crate::plan::Plan;
 use crate::rank_error::{Result, other};
-use crate::resume::{Progress, Writer};
+use crate::resume::{Progress, Provenance};
 use checkpoint::{Checkpoints, Companions, FileRecord, Manifest, RunLock, ShardLayout, ShardWriter};
 use collectives::{ControlChannel, Topic};
 use device::{Buffer, DType};
@@ -79,13 +79,10 @@ enum Phase {
     /// All ranks write.
     Writing(Save, Writing),
     /// Rank 0 publishes.
-    Publishing(Save, Option<Work<Outcome>>),
+    Publishing(Save, Option<Work<PeerResult<()>>>),
     /// Rank 0 removes the files of a failed save.
-    Removing(Saved, Option<Work<()>>),
+    Removing(SaveOutcome, Option<Work<()>>),
 }
-
-/// Success, or why a save failed.
-type Outcome = PeerResult<()>;
 
 /// A save in progress.
 struct Save {
@@ -96,10 +93,11 @@ struct Save {
 }
 
 /// The outcome of a save, the same on all ranks.
-pub(super) struct Saved {
+pub(super) struct SaveOutcome {
     /// The number of steps that were done when it began.
     pub(super) steps: u32,
-    pub(super) outcome: Outcome,
+    /// An error says why the save failed.
+    pub(super) result: PeerResult<()>,
 }
 
 impl Saver {
@@ -174,7 +172,7 @@ impl Saver {
         &mut self,
         states: (&Optimizer, &UnitBuffers),
         progress: Progress,
-    ) -> Result<Option<Saved>> {
+    ) -> Result<Option<SaveOutcome>> {
         self.attempts += 1;
         let partial = self.checkpoints.partial(progress.steps, self.attempts);
         let (steps, progress) = (progress.steps, serde_json::to_value(progress).map_err(other)?);
@@ -237,7 +235,7 @@ impl Saver {
     ///
     /// # Errors
     /// The group's failure.
-    pub(super) fn advance(&mut self) -> Result<Option<Saved>> {
+    pub(super) fn advance(&mut self) -> Result<Option<SaveOutcome>> {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Idle => Ok(None),
             Phase::Writing(save, work) => {
@@ -251,11 +249,11 @@ impl Saver {
                     Some(_) => Err(self.lateness()),
                 };
                 let mine = mine.map_err(|why| format!("rank {}: {why}", self.rank.number()));
-                let outcome = self.exchange(&mine)?.swap_remove(0);
-                Ok(Some(Saved { steps: save.steps, outcome }))
+                let result = self.exchange(&mine)?.swap_remove(0);
+                Ok(Some(SaveOutcome { steps: save.steps, result }))
             }
             // The next run removes files that are left.
-            Phase::Removing(saved, _) => Ok(Some(saved)),
+            Phase::Removing(outcome, _) => Ok(Some(outcome)),
         }
     }
 
@@ -277,15 +275,15 @@ impl Saver {
 
     /// Exchanges the ranks' file records. If all ranks have written their file, rank 0 begins to
     /// publish.
-    fn written(&mut self, save: Save, mine: PeerResult<FileRecord>) -> Result<Option<Saved>> {
+    fn written(&mut self, save: Save, mine: PeerResult<FileRecord>) -> Result<Option<SaveOutcome>> {
         let all = self.exchange(&mine)?;
         let failed = all.iter().enumerate().find_map(|(rank, written)| Some((rank, written.as_ref().err()?)));
         if let Some((rank, error)) = failed {
-            let saved = Saved { steps: save.steps, outcome: Err(format!("rank {rank}: {error}")) };
+            let outcome = SaveOutcome { steps: save.steps, result: Err(format!("rank {rank}: {error}")) };
             let (checkpoints, partial) = (self.checkpoints.clone(), save.partial);
             let remove = move || drop(checkpoints.disk().remove_directory(&partial));
             let work = self.manifest.is_some().then(|| Work::start(remove));
-            self.phase = Phase::Removing(saved, work);
+            self.phase = Phase::Removing(outcome, work);
             return Ok(None);
         }
         let files = all.into_iter().filter_map(PeerResult::ok).collect();
@@ -332,18 +330,18 @@ impl Saver {
     ///
     /// # Errors
     /// The group's failure.
-    pub(super) fn wait(&mut self) -> Result<Option<Saved>> {
-        let mut ended = None;
+    pub(super) fn wait(&mut self) -> Result<Option<SaveOutcome>> {
+        let mut outcome = None;
         while !self.is_idle() {
             let since = Instant::now();
             while self.is_busy() && since.elapsed() < HEARTBEAT {
                 std::thread::sleep(POLL_INTERVAL);
             }
             if !self.is_any_busy(self.is_busy())? {
-                ended = self.advance()?;
+                outcome = self.advance()?;
             }
         }
-        Ok(ended)
+        Ok(outcome)
     }
 }
 
@@ -380,16 +378,16 @@ fn manifest(plan: &Plan) -> Result<Manifest> {
     Ok(Manifest {
         progress: Value::Null,
         identity: plan.identity.clone(),
-        record: serde_json::to_value(record(plan)).map_err(other)?,
+        record: serde_json::to_value(provenance(plan)).map_err(other)?,
         block_bytes: checkpoint::BLOCK as u64,
         files: Vec::new(),
         companions: Vec::new(),
     })
 }
 
-fn record(plan: &Plan) -> Writer {
+fn provenance(plan: &Plan) -> Provenance {
     let (offload, model) = (&plan.config.offload, &plan.model.config);
-    Writer {
+    Provenance {
         stage: plan.stage.id.label().into(),
         strategy: plan.strategy().map(|strategy| strategy.label().into()),
         ranks: plan.config.world_size,

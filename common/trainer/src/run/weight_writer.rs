@@ -16,7 +16,7 @@ use storage::Disk;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A request to the writer thread.
-enum Job {
+enum Request {
     /// Hash and write a tensor: these elements of a unit.
     Tensor(Buffer, TensorId, Range<usize>),
     /// Flush and publish.
@@ -24,7 +24,7 @@ enum Job {
 }
 
 /// A reply of the writer thread.
-pub(super) enum Done {
+pub(super) enum Reply {
     /// A tensor is written; the unit's buffer comes back.
     Written(Buffer),
     /// All weights are published; their hash.
@@ -33,8 +33,8 @@ pub(super) enum Done {
 
 /// Rank 0's side of the thread.
 pub(super) struct WeightWriter {
-    jobs: Sender<Job>,
-    done: Receiver<std::result::Result<Done, String>>,
+    requests: Sender<Request>,
+    replies: Receiver<std::result::Result<Reply, String>>,
     disk: Arc<Disk>,
     /// How long the disk may take for one request.
     timeout: Duration,
@@ -63,37 +63,37 @@ impl WeightWriter {
                     .map(Some)
             }
         };
-        let (jobs, given) = channel();
-        let (tell, done) = channel();
-        let work = move || write(create, &given, &tell);
+        let (requests, received) = channel();
+        let (answer, replies) = channel();
+        let work = move || process(create, &received, &answer);
         std::thread::Builder::new().name("weights".into()).spawn(work).map_err(other)?;
         let timeout = config.output.checkpoint_timeout;
-        Ok(WeightWriter { jobs, done, disk, timeout, began: Instant::now() })
+        Ok(WeightWriter { requests, replies, disk, timeout, began: Instant::now() })
     }
 
-    /// Gives the thread `tensor`, which is elements `range` of `unit`.
-    pub(super) fn give(&mut self, unit: Buffer, tensor: TensorId, range: Range<usize>) {
-        self.begin(Job::Tensor(unit, tensor, range));
+    /// Asks the thread to write `tensor`, which is elements `range` of `unit`.
+    pub(super) fn write(&mut self, unit: Buffer, tensor: TensorId, range: Range<usize>) {
+        self.send(Request::Tensor(unit, tensor, range));
     }
 
     /// Asks the thread to flush and publish.
     pub(super) fn finish(&mut self) {
-        self.begin(Job::Finish);
+        self.send(Request::Finish);
     }
 
-    fn begin(&mut self, job: Job) {
+    fn send(&mut self, request: Request) {
         self.began = Instant::now();
-        // Fails only if the thread has ended, which the next `done` reports.
-        let _ = self.jobs.send(job);
+        // Fails only if the thread has ended, which the next `reply` reports.
+        let _ = self.requests.send(request);
     }
 
     /// Waits for the reply to the latest request, at most for `time`. `None` if it has not come.
     ///
     /// # Errors
     /// The thread's, or a timeout of the disk.
-    pub(super) fn done(&self, time: Duration) -> Result<Option<Done>> {
-        match self.done.recv_timeout(time) {
-            Ok(done) => done.map(Some).map_err(other),
+    pub(super) fn reply(&self, time: Duration) -> Result<Option<Reply>> {
+        match self.replies.recv_timeout(time) {
+            Ok(reply) => reply.map(Some).map_err(other),
             Err(RecvTimeoutError::Disconnected) => {
                 Err(other("the thread that writes the weights has panicked"))
             }
@@ -109,8 +109,8 @@ const GRACE: Duration = Duration::from_secs(1);
 impl Drop for WeightWriter {
     fn drop(&mut self) {
         // Closes the channel: the thread then ends, and removes an unfinished save.
-        self.jobs = channel().0;
-        while self.done.recv_timeout(GRACE).is_ok() {}
+        self.requests = channel().0;
+        while self.replies.recv_timeout(GRACE).is_ok() {}
     }
 }
 
@@ -122,32 +122,35 @@ pub(super) fn late(disk: &Disk, what: &str, timeout: Duration) -> String {
 }
 
 /// Processes requests until one fails or the channel closes.
-fn write(
+fn process(
     create: impl FnOnce() -> checkpoint::Result<Option<Writer>>,
-    jobs: &Receiver<Job>,
-    tell: &Sender<std::result::Result<Done, String>>,
+    requests: &Receiver<Request>,
+    answer: &Sender<std::result::Result<Reply, String>>,
 ) {
     let mut writer = match create() {
         Ok(writer) => writer,
-        Err(error) => return drop(tell.send(Err(error.to_string()))),
+        Err(error) => return drop(answer.send(Err(error.to_string()))),
     };
     let mut hasher = blake3::Hasher::new();
-    for job in jobs {
-        let done = match job {
-            Job::Tensor(unit, tensor, range) => {
+    for request in requests {
+        let reply = match request {
+            Request::Tensor(unit, tensor, range) => {
                 let bytes = &unit.bytes()[range.start * size_of::<f32>()..range.end * size_of::<f32>()];
                 hasher.update(bytes);
                 let values = bytemuck::cast_slice(bytes);
-                let written = writer.as_mut().map_or(Ok(()), |writer| writer.write(tensor, values));
-                written.map(|()| Done::Written(unit))
+                let written = match &mut writer {
+                    Some(writer) => writer.write(tensor, values),
+                    None => Ok(()),
+                };
+                written.map(|()| Reply::Written(unit))
             }
-            Job::Finish => {
+            Request::Finish => {
                 let published = writer.take().map_or(Ok(()), Writer::finish);
-                published.map(|()| Done::Published(hasher.finalize().to_hex().to_string()))
+                published.map(|()| Reply::Published(hasher.finalize().to_hex().to_string()))
             }
         };
         // Fails if the rank no longer waits, because the disk missed the timeout.
-        if tell.send(done.map_err(|error| error.to_string())).is_err() {
+        if answer.send(reply.map_err(|error| error.to_string())).is_err() {
             return;
         }
     }

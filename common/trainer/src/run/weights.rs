@@ -2,8 +2,8 @@
 
 use super::Worker;
 use super::record::RunEvent;
-use super::saver::{HEARTBEAT, LEAVING, Saved, Saver};
-use super::weight_writer::{Done, WeightWriter};
+use super::saver::{HEARTBEAT, LEAVING, SaveOutcome};
+use super::weight_writer::{Reply, WeightWriter};
 use crate::hooks::Hooks;
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result, other};
@@ -65,23 +65,25 @@ impl Worker<'_> {
     /// Gathers the master weights unit by unit; a thread of rank 0 hashes them tensor by tensor, in
     /// the layout's order, and writes them with `--save`. Returns the hash on rank 0. Does nothing
     /// if neither is asked for.
-    pub(super) fn save(&mut self) -> Result<Option<String>> {
+    pub(super) fn save_weights(&mut self) -> Result<Option<String>> {
         let plan = self.plan;
         if !plan.config.hashed && plan.config.output.save.is_none() {
             return Ok(None);
         }
         let leader = self.rank.number() == 0;
         let mut writer = leader.then(|| WeightWriter::start(plan)).transpose()?;
-        self.gather(&mut writer)?;
-        writer.iter_mut().for_each(WeightWriter::finish);
-        match wait_for(&self.writing, writer.as_ref())? {
-            Some(Done::Published(hash)) => Ok(Some(hash)),
+        self.gather_weights(&mut writer)?;
+        if let Some(writer) = &mut writer {
+            writer.finish();
+        }
+        match wait_for_writer(&self.writing_channel, writer.as_ref())? {
+            Some(Reply::Published(hash)) => Ok(Some(hash)),
             _ => Ok(None),
         }
     }
 
     /// Begins a save of a checkpoint, unless the previous one is still in progress.
-    pub(super) fn checkpoint(&mut self) -> Result<()> {
+    pub(super) fn save_checkpoint(&mut self) -> Result<()> {
         let Some(saver) = &mut self.saver else { return Ok(()) };
         if !saver.is_idle() {
             let why = "skipped: the one before is still being written";
@@ -90,38 +92,44 @@ impl Worker<'_> {
         }
         let waits = self.plan.config.output.checkpoint_wait;
         self.stage.states().optimizer.free_buffers();
-        let mut ended = self.begin_save()?;
+        let mut outcome = self.begin_checkpoint()?;
         self.plan.reached(self.hooks.step(), self.rank.number(), Milestone::Checkpointing);
-        if let Some(saver) = self.saver.as_mut().filter(|_| waits) {
-            ended = ended.or(saver.wait()?);
+        if let Some(saver) = &mut self.saver
+            && waits
+        {
+            outcome = outcome.or(saver.wait()?);
         }
         self.record.checkpoint();
-        self.ended(ended);
+        self.note_outcome(outcome);
         Ok(())
     }
 
     /// Continues the save in progress, if there is one and no rank is busy with it.
-    pub(super) fn advance_save(&mut self) -> Result<()> {
-        let ended = self.saver.as_mut().map_or(Ok(None), Saver::advance)?;
-        self.ended(ended);
+    pub(super) fn advance_checkpoint(&mut self) -> Result<()> {
+        if let Some(saver) = &mut self.saver {
+            let outcome = saver.advance()?;
+            self.note_outcome(outcome);
+        }
         Ok(())
     }
 
     /// Saves a checkpoint of the last step, unless that is done.
-    pub(super) fn last_checkpoint(&mut self) -> Result<()> {
+    pub(super) fn save_last_checkpoint(&mut self) -> Result<()> {
         let Some(saver) = &mut self.saver else { return Ok(()) };
-        let before = saver.wait()?;
-        self.ended(before);
-        if self.steps == self.plan.first_step() || self.saved == Some(self.steps) {
+        let previous = saver.wait()?;
+        self.note_outcome(previous);
+        if self.steps == self.plan.first_step() || self.last_saved_step == Some(self.steps) {
             return Ok(());
         }
-        let at_once = self.begin_save()?;
-        let later = self.saver.as_mut().map_or(Ok(None), Saver::wait)?;
-        self.ended(at_once.or(later));
+        let mut outcome = self.begin_checkpoint()?;
+        if let Some(saver) = &mut self.saver {
+            outcome = outcome.or(saver.wait()?);
+        }
+        self.note_outcome(outcome);
         Ok(())
     }
 
-    fn begin_save(&mut self) -> Result<Option<Saved>> {
+    fn begin_checkpoint(&mut self) -> Result<Option<SaveOutcome>> {
         self.plan.reached(self.hooks.step(), self.rank.number(), Milestone::Copying);
         let since = u64::from(self.steps - self.plan.first_step());
         let progress = Progress {
@@ -131,16 +139,20 @@ impl Worker<'_> {
             loss_scale: self.scaler.as_ref().map(LossScaler::at),
         };
         let StageStates { optimizer, parameters } = self.stage.states();
-        let begin = |saver: &mut Saver| saver.begin((optimizer, parameters), progress);
-        self.saver.as_mut().map_or(Ok(None), begin)
+        match &mut self.saver {
+            Some(saver) => saver.begin((optimizer, parameters), progress),
+            None => Ok(None),
+        }
     }
 
-    /// Stores how a save ended, and reports it.
-    fn ended(&mut self, ended: Option<Saved>) {
-        let Some(Saved { steps, outcome }) = ended else { return };
-        self.report_checkpoint(steps, outcome.as_ref().err().map(String::as_str));
-        self.saved = outcome.is_ok().then_some(steps).or(self.saved);
-        self.unsaved = outcome.err();
+    /// Stores the outcome of a save that has ended, if one has, and reports it.
+    fn note_outcome(&mut self, outcome: Option<SaveOutcome>) {
+        let Some(SaveOutcome { steps, result }) = outcome else { return };
+        self.report_checkpoint(steps, result.as_ref().err().map(String::as_str));
+        if result.is_ok() {
+            self.last_saved_step = Some(steps);
+        }
+        self.save_error = result.err();
     }
 
     /// Reports the outcome of a save after `steps` steps.
@@ -153,8 +165,8 @@ impl Worker<'_> {
 
     /// Gathers the master weights unit by unit on all ranks. Rank 0 gives each tensor to `writer`,
     /// in the layout's order, and all ranks wait for it.
-    fn gather(&mut self, writer: &mut Option<WeightWriter>) -> Result<()> {
-        let Worker { plan, rank, stage, writing, .. } = self;
+    fn gather_weights(&mut self, writer: &mut Option<WeightWriter>) -> Result<()> {
+        let Worker { plan, rank, stage, writing_channel, .. } = self;
         let StageStates { optimizer, parameters } = stage.states();
         // Units that are gathered, with the number of their tensors that have been read.
         let mut gathered: BTreeMap<UnitId, (Buffer, usize)> = BTreeMap::new();
@@ -167,14 +179,14 @@ impl Worker<'_> {
             plan.reached(plan.config.steps, rank.number(), Milestone::Gathered(tensor));
             let full = match writer {
                 Some(writer) => {
-                    writer.give(full, tensor, slot.range());
-                    match wait_for(writing, Some(writer))? {
-                        Some(Done::Written(full)) => full,
+                    writer.write(full, tensor, slot.range());
+                    match wait_for_writer(writing_channel, Some(writer))? {
+                        Some(Reply::Written(full)) => full,
                         _ => return Err(other("the weights were published before all were written")),
                     }
                 }
                 None => {
-                    wait_for(writing, None)?;
+                    wait_for_writer(writing_channel, None)?;
                     full
                 }
             };
@@ -189,17 +201,20 @@ impl Worker<'_> {
 
 /// Blocks until rank 0's writer has answered its last request, exchanging heartbeats. Collective: all
 /// ranks call it. Returns the answer on rank 0, `None` elsewhere.
-fn wait_for(writing: &ControlChannel, writer: Option<&WeightWriter>) -> Result<Option<Done>> {
+fn wait_for_writer(channel: &ControlChannel, writer: Option<&WeightWriter>) -> Result<Option<Reply>> {
     loop {
-        let done = writer.map_or(Ok(None), |writer| writer.done(HEARTBEAT))?;
-        let busy = writer.is_some() && done.is_none();
-        let told = writing.exchange(&[u8::from(busy)]);
-        if let (Err(_), true, Some(writer)) = (&told, busy, writer) {
+        let reply = match writer {
+            Some(writer) => writer.reply(HEARTBEAT)?,
+            None => None,
+        };
+        let busy = writer.is_some() && reply.is_none();
+        let statuses = channel.exchange(&[u8::from(busy)]);
+        if let (Err(_), true, Some(writer)) = (&statuses, busy, writer) {
             // The group has failed: the rank frees the unit itself, unless the disk hangs.
-            let _ = writer.done(LEAVING);
+            let _ = writer.reply(LEAVING);
         }
-        if told?.iter().all(|busy| busy == &[0]) {
-            return Ok(done);
+        if statuses?.iter().all(|busy| busy == &[0]) {
+            return Ok(reply);
         }
     }
 }
