@@ -30,8 +30,9 @@ fn copy(from: &str, to: &str) -> checkpoint::Result<()> {
     let layout = Layout::new(&config);
     reader.check(&layout)?;
     let format = Format { element_type: Some(ElementType::F32), ..Format::default() };
-    let (disk, brought) = (Arc::new(Disk::new(1)), reader.companions()?);
-    let mut writer = Writer::on((disk, Duration::ZERO), to.as_ref(), (&config, &layout), format, &brought)?;
+    let (disk, model_files) = (Arc::new(Disk::new(1)), reader.model_files()?);
+    let mut writer =
+        Writer::on((disk, Duration::ZERO), to.as_ref(), (&config, &layout), format, &model_files)?;
     for (id, tensor) in layout.tensors.iter().enumerate() {
         let mut values = vec![0.0; tensor.elements()];
         reader.read(tensor, 0..tensor.elements(), &mut values)?;

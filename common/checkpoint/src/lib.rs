@@ -3,8 +3,8 @@
 //!
 //! * [`Writer`] takes a model's tensors one at a time, in any order, and leaves a directory that
 //!   Transformers loads: `model.safetensors` (or shards and their index), `config.json` and a
-//!   tokenizer. [`Companions`] are the small files that came with a model. The new directory
-//!   replaces the old one atomically.
+//!   tokenizer. [`ModelFiles`] are the small files that are saved with the weights. The new
+//!   directory replaces the old one atomically.
 //! * [`Reader`] opens such a directory (one file or many shards), validates all of it, and then
 //!   reads any slice of any tensor, so that a rank reads only the elements that it owns.
 //! * [`state`] holds a run's checkpoints, which any stage can resume on any number of ranks: one
@@ -35,12 +35,12 @@
 //! The file format is documented at <https://github.com/huggingface/safetensors#format>. All
 //! numbers in it are little-endian.
 
-mod companions;
 mod elements;
 mod error;
 mod file_reader;
 mod file_writer;
 mod index;
+mod model_files;
 mod names;
 mod reader;
 mod replacement;
@@ -50,9 +50,9 @@ mod writer;
 
 use names::CONFIG;
 
-pub use companions::Companions;
 pub use elements::{ElementType, not_finite};
 pub use error::CheckpointError;
+pub use model_files::ModelFiles;
 pub use reader::Reader;
 pub use state::blocks::BLOCK;
 pub use state::lock::Locking;

@@ -26,12 +26,12 @@ pub(crate) const TOKENIZER: [&str; 8] = [
 
 /// Returns this crate's own copy of `name`. `None` if `name` is not a small file next to the
 /// weights.
-pub(crate) fn companion(name: &str) -> Option<&'static str> {
-    companions().find(|known| *known == name)
+pub(crate) fn model_file(name: &str) -> Option<&'static str> {
+    model_files().find(|known| *known == name)
 }
 
 /// Returns the names of all small files that may be stored next to the weights.
-pub(crate) fn companions() -> impl Iterator<Item = &'static str> {
+pub(crate) fn model_files() -> impl Iterator<Item = &'static str> {
     [CONFIG, GENERATION].into_iter().chain(TOKENIZER)
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn shard(stem: &str, number: usize, files: usize) -> String {
 
 /// True if a save replaces or removes the file `name`.
 pub(crate) fn is_ours(name: &OsStr) -> bool {
-    is_weights(name) || name.to_str().is_some_and(|name| companion(name).is_some())
+    is_weights(name) || name.to_str().is_some_and(|name| model_file(name).is_some())
 }
 
 /// True if a file of this name holds weights or moments, or is their index.

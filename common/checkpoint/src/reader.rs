@@ -1,7 +1,7 @@
 //! Loads a model.
 
 use crate::file_reader::FileReader;
-use crate::{CONFIG, CheckpointError, Companions, ElementType, Result, index, names};
+use crate::{CONFIG, CheckpointError, ElementType, ModelFiles, Result, index, names};
 use model::{Layout, ModelConfig, TensorSpec};
 use safetensors::tensor::TensorInfo;
 use std::collections::{BTreeMap, BTreeSet};
@@ -161,8 +161,8 @@ impl Reader {
     /// # Errors
     /// [`CheckpointError::Io`] naming the file that exists but cannot be read,
     /// [`CheckpointError::Replaced`] if the files may belong to another save.
-    pub fn companions(&self) -> Result<Companions> {
-        let found = Companions::beside(&self.directory, self.stored_type())?;
+    pub fn model_files(&self) -> Result<ModelFiles> {
+        let found = ModelFiles::beside(&self.directory, self.stored_type())?;
         self.check_same_save()?;
         Ok(found)
     }

@@ -2,7 +2,7 @@
 
 use crate::replacement::Replacement;
 use crate::tensor_files::{TensorFiles, write_and_flush};
-use crate::{Companions, ElementType, Result, names};
+use crate::{ElementType, ModelFiles, Result, names};
 use model::{Layout, ModelConfig, TensorId, TrainingState};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Options for writing a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Format {
-    /// The type of the weights' elements. `None`: the type that the model's companions name.
+    /// The type of the weights' elements. `None`: the type that the model's `config.json` names.
     /// Moments are always f32.
     pub element_type: Option<ElementType>,
     /// Maximum number of bytes of tensors in a file. `None`: one file holds all of them.
@@ -36,7 +36,7 @@ pub struct Writer {
     files: Vec<TensorFiles>,
     vocabulary: usize,
     /// The other files, which are written last.
-    companions: Companions,
+    model_files: ModelFiles,
 }
 
 impl Writer {
@@ -45,10 +45,10 @@ impl Writer {
     /// directory, and recovers what a killed save left behind.
     ///
     /// # Errors
-    /// As [`Writer::create`] and [`Reader::companions`](crate::Reader::companions).
+    /// As [`Writer::create`] and [`Reader::model_files`](crate::Reader::model_files).
     pub fn probe(path: impl AsRef<Path>) -> Result<()> {
         let directory = Replacement::begin(path.as_ref(), Arc::new(Disk::new(1)), PROBE_TIMEOUT)?;
-        Companions::beside(directory.path(), ElementType::default())?;
+        ModelFiles::beside(directory.path(), ElementType::default())?;
         directory.probe()
     }
 
@@ -66,11 +66,11 @@ impl Writer {
         format: Format,
     ) -> Result<Self> {
         let disk = Arc::new(Disk::new(1));
-        Writer::on((disk, Duration::ZERO), path.as_ref(), (config, layout), format, &Companions::default())
+        Writer::on((disk, Duration::ZERO), path.as_ref(), (config, layout), format, &ModelFiles::default())
     }
 
-    /// Starts saving like [`Writer::create`], through `disk` and with the model's companions. Waits
-    /// up to `timeout` for another writer, or a probe, that holds the directory.
+    /// Starts saving like [`Writer::create`], through `disk` and with `model_files`. Waits up to
+    /// `timeout` for another writer, or a probe, that holds the directory.
     ///
     /// # Errors
     /// As [`Writer::create`].
@@ -79,17 +79,17 @@ impl Writer {
         path: &Path,
         (config, layout): (&ModelConfig, &Layout),
         format: Format,
-        brought: &Companions,
+        model_files: &ModelFiles,
     ) -> Result<Self> {
         let directory = Replacement::begin(path, disk, timeout)?;
         let states = if format.moments { names::STEMS.len() } else { 1 };
-        let stored = format.element_type.unwrap_or_else(|| brought.element_type());
+        let stored = format.element_type.unwrap_or_else(|| model_files.element_type());
         let types = [stored, ElementType::F32, ElementType::F32];
         let plan =
             |(stem, element_type)| TensorFiles::new(&directory, stem, layout, element_type, format.max_shard);
         let files = names::STEMS.into_iter().zip(types).take(states).map(plan).collect::<Result<_>>()?;
-        let companions = brought.trained(config, stored);
-        Ok(Writer { directory, files, vocabulary: config.vocabulary, companions })
+        let model_files = model_files.trained(config, stored);
+        Ok(Writer { directory, files, vocabulary: config.vocabulary, model_files })
     }
 
     /// Writes a whole tensor, row-major. Tensors may be written in any order; a second write
@@ -125,20 +125,20 @@ impl Writer {
         for files in self.files {
             files.finish(&self.directory)?;
         }
-        for (name, contents) in self.companions.files() {
+        for (name, contents) in self.model_files.files() {
             write_and_flush(self.directory.disk(), &self.directory.file_path(name), contents)?;
         }
         self.directory.publish()
     }
 
-    /// Keeps the directory's tokenizer and generation settings if these weights bring none, unless
+    /// Keeps the directory's tokenizer and generation settings if `model_files` has none, unless
     /// the `config.json` there states another vocabulary size. The old weights may be of any kind,
     /// or missing. Files that cannot be read are no reason to lose the new weights:
     /// [`Writer::probe`] has already reported them.
     fn keep_old(&mut self) {
-        let Ok(old) = Companions::beside(self.directory.path(), ElementType::default()) else { return };
+        let Ok(old) = ModelFiles::beside(self.directory.path(), ElementType::default()) else { return };
         if old.vocabulary().is_none_or(|tokens| tokens == self.vocabulary as u64) {
-            self.companions.complete(old);
+            self.model_files.complete(old);
         }
     }
 }

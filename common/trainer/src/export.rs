@@ -47,7 +47,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
     let after =
         progress.map(|progress| format!(" after {}", counted(progress.steps as usize, "step", "steps")));
     let by = provenance.map(|by| format!(", {}'s on {}", by.stage, counted(by.ranks, "rank", "ranks")));
-    let stored = format.element_type.unwrap_or_else(|| intact.generation.companions().element_type());
+    let stored = format.element_type.unwrap_or_else(|| intact.generation.model_files().element_type());
     let moments = if args.moments { " and moments (f32)" } else { "" };
     Ok(vec![
         format!(
@@ -111,9 +111,9 @@ fn open(checkpoints: &Checkpoints, name: &str) -> checkpoint::Result<Intact> {
 
 fn write(intact: &Intact, to: &Path, format: Format) -> checkpoint::Result<()> {
     let Intact { generation, config, layout } = intact;
-    let brought = generation.companions();
+    let model_files = generation.model_files();
     let mut writer =
-        Writer::on((Arc::new(Disk::new(1)), LOCK_TIMEOUT), to, (config, layout), format, brought)?;
+        Writer::on((Arc::new(Disk::new(1)), LOCK_TIMEOUT), to, (config, layout), format, model_files)?;
     let mut values = Vec::new();
     for state in TrainingState::ALL.into_iter().take(if format.moments { 3 } else { 1 }) {
         for (id, tensor) in layout.tensors.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The files that a run writes: probed before the run begins.
 
 use crate::checkpoints;
-use checkpoint::{CheckpointError, Companions, Writer};
+use checkpoint::{CheckpointError, ModelFiles, Writer};
 use model::Model;
 use report::Report;
 use settings::size::human;
@@ -9,10 +9,10 @@ use settings::{Config, Failure, Result};
 use std::path::PathBuf;
 use storage::Disk;
 
-/// Returns the bytes of the weights that this process saves at the end, of a model with
-/// `companions`.
-pub(crate) fn saved_bytes(config: &Config, model: &Model, companions: &Companions) -> u64 {
-    let stored = config.save_format.element_type.unwrap_or_else(|| companions.element_type());
+/// Returns the bytes of the weights that this process saves at the end, in the type that flags or
+/// `model_files` name.
+pub(crate) fn saved_bytes(config: &Config, model: &Model, model_files: &ModelFiles) -> u64 {
+    let stored = config.save_format.element_type.unwrap_or_else(|| model_files.element_type());
     let saves = config.leads() && config.output.save.is_some();
     if saves { model.layout.parameters() * stored.bytes() as u64 } else { 0 }
 }

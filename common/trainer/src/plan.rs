@@ -6,7 +6,7 @@ use crate::stage::StageFactory;
 use crate::stop::StopRequest;
 use crate::witness::{At, Milestone, Witness};
 use crate::{checkpoints, contribution, faults, outputs};
-use checkpoint::{Checkpoints, Companions, Reader, RunLock};
+use checkpoint::{Checkpoints, ModelFiles, Reader, RunLock};
 use device::cuda::Gpu;
 use events::Place;
 use model::Model;
@@ -34,11 +34,11 @@ pub(crate) struct Plan {
     pub data: Data,
     /// The settings that a run that resumes this one must match.
     pub identity: Value,
-    /// The saved weights that the flags name, if they do.
-    pub brought: Option<Arc<Reader>>,
-    /// The small files that are saved with the model's weights: those that the resumed checkpoint
-    /// has kept, or else those that the flags name.
-    pub companions: Arc<Companions>,
+    /// The weights that `--init-from` names; `None` without it.
+    pub pretrained: Option<Arc<Reader>>,
+    /// The small files that are saved with the weights: the resumed checkpoint's, or else those
+    /// that the flags name.
+    pub model_files: Arc<ModelFiles>,
     /// The GPUs that ranks compute on; none on the CPU.
     pub gpus: Vec<Arc<Gpu>>,
     /// The directory of the run's checkpoints, if it saves any.
@@ -96,10 +96,10 @@ impl Plan {
             Some(checkpoints) => ResumeState::choose(&run, checkpoints, exchange)?,
             None => None,
         };
-        let companions = self.companions_of(resume.as_deref())?;
-        let plan = Plan { resume, companions, ..self };
+        let model_files = self.model_files_of(resume.as_deref())?;
+        let plan = Plan { resume, model_files, ..self };
         let Some(checkpoints) = &plan.checkpoints else { return Ok(plan) };
-        let saved = outputs::saved_bytes(&plan.config, &plan.model, &plan.companions);
+        let saved = outputs::saved_bytes(&plan.config, &plan.model, &plan.model_files);
         let foreseen = (plan.model.layout.parameters(), saved, &plan.prediction);
         let mine = if plan.config.leads() {
             checkpoints::check_room(checkpoints, &plan.damaged(), &plan.config, foreseen)
@@ -114,18 +114,18 @@ impl Plan {
         }
     }
 
-    /// Returns the small files of the run's model: those that the checkpoint that it resumes from
-    /// has kept, with the tokenizer that a flag names, or else those that the flags name.
+    /// Returns the run's model files: those of the checkpoint that it resumes from, with the
+    /// tokenizer that a flag names, or else those that the flags name.
     ///
     /// # Errors
     /// If the tokenizer cannot be read.
-    fn companions_of(&self, resume: Option<&ResumeState>) -> Result<Arc<Companions>> {
-        let kept = resume.map(ResumeState::companions).filter(|kept| !kept.is_empty());
+    fn model_files_of(&self, resume: Option<&ResumeState>) -> Result<Arc<ModelFiles>> {
+        let kept = resume.map(ResumeState::model_files).filter(|kept| !kept.is_empty());
         match (kept, &self.config.corpus.source.tokenizer) {
-            (None, _) => Ok(self.companions.clone()),
+            (None, _) => Ok(self.model_files.clone()),
             (Some(kept), None) => Ok(kept.clone()),
             (Some(kept), Some(path)) => {
-                let files = Companions::clone(kept).with_tokenizer(path);
+                let files = ModelFiles::clone(kept).with_tokenizer(path);
                 Ok(Arc::new(files.map_err(Failure::usage)?))
             }
         }
@@ -200,9 +200,9 @@ fn complete(stage: StageFactory, config: Config, prediction: Prediction) -> Resu
         Data::open(&config.corpus.source, config.model.vocabulary, config.sequence_length, config.leads())?;
     let mut model = Model::new(config.model.clone()).map_err(Failure::usage)?;
     model.rounding = config.precision.rounding;
-    let brought = source::brought(&config, &model).map_err(Failure::usage)?;
-    let companions = source::companions(&config, brought.as_deref()).map_err(Failure::usage)?;
-    outputs::probe(&config, outputs::saved_bytes(&config, &model, &companions))?;
+    let pretrained = source::open_pretrained(&config, &model).map_err(Failure::usage)?;
+    let model_files = source::model_files(&config, pretrained.as_deref()).map_err(Failure::usage)?;
+    outputs::probe(&config, outputs::saved_bytes(&config, &model, &model_files))?;
     let (checkpoints, lock) = checkpoints::open(&config)?.unzip();
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
     let partition = if stage.sharded.parameters {
@@ -222,8 +222,8 @@ fn complete(stage: StageFactory, config: Config, prediction: Prediction) -> Resu
         partition: Arc::new(partition),
         schedule: Arc::new(schedule),
         data,
-        brought,
-        companions: Arc::new(companions),
+        pretrained,
+        model_files: Arc::new(model_files),
         checkpoints,
         lock: lock.flatten(),
         saving: job.placement.saving,

@@ -100,7 +100,7 @@ fn print_plan_warnings(plan: &Plan) -> Result<()> {
     if !own_settings.is_empty() {
         events::complain!("note: {file} leaves to this program: {own_settings}");
     }
-    if let Some(reader) = &plan.brought {
+    if let Some(reader) = &plan.pretrained {
         let warnings = source::warnings(reader, &plan.model, &plan.data).map_err(Failure::usage)?;
         warnings.iter().for_each(|warning| events::complain!("warning: {warning}"));
     }

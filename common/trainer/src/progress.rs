@@ -104,7 +104,7 @@ pub(crate) fn farewell(plan: &Plan, report: &Report, watched: &events::HubReport
     };
     lines.extend(plan.config.output.checkpoint.as_ref().map(kept));
     lines.extend(plan.config.output.save.as_ref().map(|dir| {
-        let stored = plan.config.save_format.element_type.unwrap_or_else(|| plan.companions.element_type());
+        let stored = plan.config.save_format.element_type.unwrap_or_else(|| plan.model_files.element_type());
         let rounded = if stored == ElementType::F32 { String::new() } else { format!(" as {stored}") };
         format!("saved to {}{rounded}", dir.display())
     }));

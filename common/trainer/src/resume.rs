@@ -6,7 +6,7 @@ mod identity;
 pub(crate) use identity::identity;
 
 use crate::witness::{At, Milestone, Witness};
-use checkpoint::{CheckpointError, Checkpoints, Companions, Generation, RunLock};
+use checkpoint::{CheckpointError, Checkpoints, Generation, ModelFiles, RunLock};
 use events::header::Sharded;
 use model::{Layout, Model, TensorId};
 use planner::table::{counted, grouped};
@@ -276,9 +276,9 @@ impl ResumeState {
         Ok(*blake3::hash(&serde_json::to_vec(self.generation.manifest())?).as_bytes())
     }
 
-    /// What the model brought when training began.
-    pub(crate) fn companions(&self) -> &Arc<Companions> {
-        self.generation.companions()
+    /// Returns the model files that the checkpoint has kept.
+    pub(crate) fn model_files(&self) -> &Arc<ModelFiles> {
+        self.generation.model_files()
     }
 
     /// Returns a source that reads one state of all parameters.

@@ -1,6 +1,6 @@
-//! Initial weights: from a seed, or from saved weights.
+//! Initial weights: drawn from a seed, or pretrained.
 
-use checkpoint::{Companions, Reader};
+use checkpoint::{ModelFiles, Reader};
 use model::{Layout, Model, TensorId, init};
 use settings::Config;
 use settings::data::Data;
@@ -82,49 +82,50 @@ fn place(shape: &[usize], number: usize) -> Vec<usize> {
     indices
 }
 
-/// Opens the saved weights that `config` names, if it does, for all ranks of this process.
+/// Opens the pretrained weights that `config` names, for all ranks of this process. `None` if it
+/// names none.
 ///
 /// # Errors
 /// If they cannot be read, or do not fit `model`.
-pub(crate) fn brought(config: &Config, model: &Model) -> Result<Option<Arc<Reader>>, String> {
+pub(crate) fn open_pretrained(config: &Config, model: &Model) -> Result<Option<Arc<Reader>>, String> {
     let Some(dir) = &config.init_from else { return Ok(None) };
     let reader = Reader::open(dir).map_err(|e| e.to_string())?;
     reader.check(&model.layout).map_err(|e| e.to_string())?;
     Ok(Some(Arc::new(reader)))
 }
 
-/// Returns a source of the tensors of `model`: saved weights if some are `brought`, else weights
-/// that `threads` threads draw from `seed`.
+/// Returns a source of the tensors of `model`: the `pretrained` weights if there are any, else
+/// weights that `threads` threads draw from `seed`.
 pub(crate) fn weights(
-    brought: Option<&Arc<Reader>>,
+    pretrained: Option<&Arc<Reader>>,
     model: &Model,
     seed: u64,
     threads: usize,
 ) -> Arc<dyn WeightSource> {
     let (layout, deviation) = (model.layout.clone(), model.config.initializer_range);
-    match brought {
+    match pretrained {
         None => Arc::new(SeededWeights { seed, deviation, layout, threads }),
         Some(reader) => Arc::new(PretrainedWeights { reader: reader.clone(), layout }),
     }
 }
 
-/// Returns the small files that the model of `config` brings, if this process is to save them: those
-/// next to saved weights or of a named `config.json`, with the tokenizer of the data.
+/// Returns the files to save with the weights, if this process saves any: those next to pretrained
+/// weights or a named `config.json`, with the tokenizer of the data.
 ///
 /// # Errors
 /// If one exists and cannot be read.
-pub(crate) fn companions(config: &Config, brought: Option<&Reader>) -> Result<Companions, String> {
+pub(crate) fn model_files(config: &Config, pretrained: Option<&Reader>) -> Result<ModelFiles, String> {
     let saves = config.output.save.is_some() || config.output.checkpoint.is_some();
     if !(saves && config.leads()) {
-        return Ok(Companions::default());
+        return Ok(ModelFiles::default());
     }
-    let own = match (brought, &config.config_json) {
-        (Some(reader), _) => reader.companions().map_err(|e| e.to_string())?,
+    let own = match (pretrained, &config.config_json) {
+        (Some(reader), _) => reader.model_files().map_err(|e| e.to_string())?,
         (None, Some(path)) => {
             let text = std::fs::read_to_string(path);
-            Companions::of_config(&text.map_err(|e| format!("cannot read {}: {e}", path.display()))?)
+            ModelFiles::of_config(&text.map_err(|e| format!("cannot read {}: {e}", path.display()))?)
         }
-        _ => Companions::default(),
+        _ => ModelFiles::default(),
     };
     match &config.corpus.source.tokenizer {
         Some(path) => own.with_tokenizer(path).map_err(|e| e.to_string()),

@@ -81,9 +81,9 @@ fn manifests() {
     let partial = checkpoints.partial(4, 0);
     std::fs::create_dir(&partial).unwrap();
     let files = vec![FileRecord { name: "rank-0".into(), bytes: 7, blocks: vec!["ab".repeat(32)] }];
-    let companions = vec![FileRecord { name: "config.json".into(), ..files[0].clone() }];
+    let model_files = vec![FileRecord { name: "config.json".into(), ..files[0].clone() }];
     let [progress, identity, record] = ["steps", "layers", "stage"].map(|key| serde_json::json!({key: 4}));
-    let manifest = Manifest { progress, identity, record, block_bytes: 1 << 20, files, companions };
+    let manifest = Manifest { progress, identity, record, block_bytes: 1 << 20, files, model_files };
     let name = checkpoints.publish(&partial, 4, &manifest).unwrap();
     assert_eq!(checkpoints.manifest(&name).unwrap(), manifest);
     let path = folder.path().join(&name).join("manifest.json");

@@ -9,7 +9,6 @@ macro_rules! of_odd {
 
 mod architecture;
 mod chaos;
-mod companions;
 mod configurations;
 mod contract;
 mod documents;
@@ -21,6 +20,7 @@ mod faults;
 mod knobs;
 mod learning;
 mod memory_tables;
+mod model_files;
 mod offload;
 mod out_of_memory;
 mod peers;

@@ -82,7 +82,7 @@ fn save(kept: &Checkpoints, steps: u32) -> checkpoint::Result<()> {
         record: json!({}),
         block_bytes: checkpoint::BLOCK as u64,
         files: files.collect::<checkpoint::Result<_>>()?,
-        companions: Vec::new(),
+        model_files: Vec::new(),
     };
     kept.publish(&partial, steps, &manifest)?;
     Ok(())

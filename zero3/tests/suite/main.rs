@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed expectation is a panic")]
 
-mod brought;
 mod cli;
 mod config;
 mod offload;
+mod pretrained;
 #[allow(dead_code, reason = "the visualizer's own tests use the rest")]
 #[path = "../../../viz/tests/suite/pty.rs"]
 mod pty;

@@ -6,7 +6,7 @@ use super::reader::{self, Generation};
 use crate::names::MANIFEST;
 use crate::replacement::Replacement;
 use crate::tensor_files::write_and_flush;
-use crate::{CheckpointError, Companions, Result};
+use crate::{CheckpointError, ModelFiles, Result};
 use model::Layout;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -106,19 +106,19 @@ impl Checkpoints {
         self.directory.join(format!(".{PREFIX}{steps:08}-{attempt}{PARTIAL}"))
     }
 
-    /// Writes the model's companions to `partial` and flushes them. Returns their records for the
+    /// Writes the model files to `partial` and flushes them. Returns their records for the
     /// manifest.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`].
-    pub fn write_companions(&self, partial: &Path, companions: &Companions) -> Result<Vec<FileRecord>> {
+    pub fn write_model_files(&self, partial: &Path, model_files: &ModelFiles) -> Result<Vec<FileRecord>> {
         let write = |(name, contents): (&str, &[u8])| {
             write_and_flush(&self.disk, &partial.join(name), contents)?;
             let mut hasher = BlockHasher::default();
             hasher.update(contents);
             Ok(FileRecord { name: name.into(), bytes: contents.len() as u64, blocks: hasher.finish() })
         };
-        companions.files().map(write).collect()
+        model_files.files().map(write).collect()
     }
 
     /// Publishes what all ranks have written to `partial` and flushed: writes the manifest,

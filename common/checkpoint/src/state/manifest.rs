@@ -22,10 +22,10 @@ pub struct Manifest {
     pub block_bytes: u64,
     /// The files, one per rank.
     pub files: Vec<FileRecord>,
-    /// The small files that came with the model. Empty if training did not start from weights with
-    /// any.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub companions: Vec<FileRecord>,
+    /// The [`ModelFiles`](crate::ModelFiles); `companions` on disk. Empty if training did not start
+    /// from weights with any.
+    #[serde(rename = "companions", default, skip_serializing_if = "Vec::is_empty")]
+    pub model_files: Vec<FileRecord>,
 }
 
 /// A file of a checkpoint.
@@ -100,7 +100,7 @@ mod tests {
             record: json!({"stage": "ZeRO-3"}),
             block_bytes: 1 << 20,
             files: vec![FileRecord { name: "rank-0".into(), bytes: 7, blocks: vec!["ab".into()] }],
-            companions: Vec::new(),
+            model_files: Vec::new(),
         }
     }
 

@@ -5,7 +5,7 @@ use super::manifest::{FileRecord, Manifest, NotAManifest};
 use super::{FORMAT, shard};
 use crate::elements::in_file_order;
 use crate::names::MANIFEST;
-use crate::{CheckpointError, Companions, Result};
+use crate::{CheckpointError, ModelFiles, Result};
 use model::{Layout, TensorId, TensorSpec, TrainingState};
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
@@ -20,7 +20,7 @@ pub struct Generation {
     path: PathBuf,
     manifest: Manifest,
     files: Vec<ShardFile>,
-    companions: Arc<Companions>,
+    model_files: Arc<ModelFiles>,
     /// The places of a tensor's elements, in order, by state and tensor.
     runs: [Vec<Vec<StoredRun>>; TrainingState::ALL.len()],
 }
@@ -64,23 +64,23 @@ pub(super) fn manifest(disk: &Disk, directory: &Path) -> Result<Manifest> {
         file.blocks.len() as u64 == file.bytes.div_ceil(BLOCK as u64)
             && Path::new(&file.name).file_name() == Some(file.name.as_ref())
     };
-    let mut files = manifest.files.iter().chain(&manifest.companions);
+    let mut files = manifest.files.iter().chain(&manifest.model_files);
     if manifest.block_bytes != BLOCK as u64 || !files.all(sound) {
         return Err(damaged("its list of blocks is wrong"));
     }
     Ok(manifest)
 }
 
-/// Reads the companions that the manifest in `directory` lists.
-fn companions(disk: &Arc<Disk>, directory: &Path, manifest: &Manifest) -> Result<Companions> {
+/// Reads the model files that the manifest in `directory` lists.
+fn model_files(disk: &Arc<Disk>, directory: &Path, manifest: &Manifest) -> Result<ModelFiles> {
     let read = |record: &FileRecord| {
         let file = ShardFile::open(disk, directory, record.clone())?;
         Ok((record.name.clone(), file.read(0..record.bytes)?))
     };
-    let files = manifest.companions.iter().map(read).collect::<Result<Vec<_>>>()?;
+    let files = manifest.model_files.iter().map(read).collect::<Result<Vec<_>>>()?;
     let unknown =
-        || CheckpointError::damaged(&directory.join(MANIFEST), "it lists files that no model brings");
-    Companions::from_files(files).ok_or_else(unknown)
+        || CheckpointError::damaged(&directory.join(MANIFEST), "the manifest lists unknown model files");
+    ModelFiles::from_files(files).ok_or_else(unknown)
 }
 
 impl Generation {
@@ -98,10 +98,10 @@ impl Generation {
     ) -> Result<Self> {
         let open = |record: &FileRecord| ShardFile::open(disk, directory, record.clone());
         let files = manifest.files.iter().map(open).collect::<Result<Vec<_>>>()?;
-        let companions = Arc::new(companions(disk, directory, &manifest)?);
+        let model_files = Arc::new(model_files(disk, directory, &manifest)?);
         let empty = || layout.tensors.iter().map(|_| Vec::new()).collect();
         let runs = [empty(), empty(), empty()];
-        let mut generation = Generation { path: directory.into(), manifest, files, companions, runs };
+        let mut generation = Generation { path: directory.into(), manifest, files, model_files, runs };
         for file in 0..generation.files.len() {
             generation.add_runs(file, layout)?;
         }
@@ -119,9 +119,9 @@ impl Generation {
         &self.manifest
     }
 
-    /// Returns the model's companions. Empty if training started without weights.
-    pub fn companions(&self) -> &Arc<Companions> {
-        &self.companions
+    /// Returns the model files. Empty if training started without weights.
+    pub fn model_files(&self) -> &Arc<ModelFiles> {
+        &self.model_files
     }
 
     /// Records where the runs of a file are.

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic, in its helpers too")]
 
 mod common;
-mod companions;
 mod corruption;
 mod damage;
 mod faults;
 mod foreign;
 mod formats;
+mod model_files;
 mod power;
 mod replacing;
 mod round_trip;

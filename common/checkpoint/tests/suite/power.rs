@@ -3,7 +3,7 @@
 
 use crate::common::{SplitMix, assert_reads_back, cases, config, values};
 use crate::sharded::{assert_holds, checkpoints, newest, save};
-use checkpoint::{Companions, Format, Reader, Writer};
+use checkpoint::{Format, ModelFiles, Reader, Writer};
 use model::{Layout, ModelConfig};
 use std::collections::BTreeMap;
 use std::fs;
@@ -307,7 +307,7 @@ fn save_weights(disk: &Arc<Disk>, out: &Path, config: &ModelConfig) {
         out,
         (config, &layout),
         Format::default(),
-        &Companions::default(),
+        &ModelFiles::default(),
     )
     .unwrap();
     (0..layout.tensors.len()).for_each(|id| writer.write(id, &values(&layout, id)).unwrap());

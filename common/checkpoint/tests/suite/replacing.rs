@@ -2,7 +2,7 @@
 //! along.
 
 use crate::common::{assert_reads_back, config, names, save, values};
-use checkpoint::{CheckpointError, Checkpoints, Companions, Format, Reader, Writer};
+use checkpoint::{CheckpointError, Checkpoints, Format, ModelFiles, Reader, Writer};
 use model::{Layout, ModelConfig};
 use std::fs;
 use std::io::ErrorKind;
@@ -26,7 +26,7 @@ fn save_on(faults: &[Fault], path: &Path, config: &ModelConfig) -> (checkpoint::
         path,
         (config, &layout),
         Format::default(),
-        &Companions::default(),
+        &ModelFiles::default(),
     )
     .and_then(|mut writer| {
         (0..layout.tensors.len()).try_for_each(|id| writer.write(id, &values(&layout, id)))?;
@@ -256,7 +256,7 @@ fn a_reader_whose_directory_was_replaced_says_so() {
     save(&out, &config()).unwrap();
     let reader = Reader::open(&out).unwrap();
     save(&out, &other()).unwrap();
-    let errors = [reader.config().unwrap_err(), reader.companions().unwrap_err()];
+    let errors = [reader.config().unwrap_err(), reader.model_files().unwrap_err()];
     assert!(errors.iter().all(|error| matches!(error, CheckpointError::Replaced(_))), "{errors:?}");
     // The weights are still those that were opened.
     assert_reads_back(&reader, &Layout::new(&config()));

@@ -3,7 +3,7 @@
 
 use crate::common::names;
 use checkpoint::{
-    CheckpointError, Checkpoints, Companions, FileRecord, Generation, Manifest, Result, Run, ShardLayout,
+    CheckpointError, Checkpoints, FileRecord, Generation, Manifest, ModelFiles, Result, Run, ShardLayout,
     ShardWriter,
 };
 use model::{Layout, ModelConfig, TrainingState};
@@ -56,9 +56,9 @@ fn write_shard(
     ShardWriter::create(checkpoints.disk(), partial, &name, &shard)?.write_all(bytes, length).1
 }
 
-/// Returns the model's companions.
-fn brought() -> Companions {
-    Companions::of_config(r#"{"eos_token_id": 2}"#)
+/// Returns the model's small files.
+fn brought() -> ModelFiles {
+    ModelFiles::of_config(r#"{"eos_token_id": 2}"#)
 }
 
 /// Saves a checkpoint of `ranks` ranks after `steps` steps, and removes all but the two newest.
@@ -66,21 +66,21 @@ pub(crate) fn save(checkpoints: &Checkpoints, ranks: usize, steps: u32) -> Resul
     save_with(checkpoints, ranks, steps, &brought())
 }
 
-/// Saves like [`save`], with a model's companions.
+/// Saves like [`save`], with model files.
 pub(crate) fn save_with(
     checkpoints: &Checkpoints,
     ranks: usize,
     steps: u32,
-    brought: &Companions,
+    brought: &ModelFiles,
 ) -> Result<()> {
     checkpoints.disk().create_directory_durably(checkpoints.directory())?;
     let partial = checkpoints.partial(steps, 1);
     let shards = (0..ranks).map(|rank| write_shard(checkpoints, &partial, (rank, ranks), steps));
     let files = shards.collect::<Result<_>>()?;
     let (progress, record) = (json!({"steps": steps}), json!({"ranks": ranks}));
-    let (identity, companions) = (json!({}), checkpoints.write_companions(&partial, brought)?);
+    let (identity, model_files) = (json!({}), checkpoints.write_model_files(&partial, brought)?);
     let block_bytes = checkpoint::BLOCK as u64;
-    let manifest = Manifest { progress, identity, record, block_bytes, files, companions };
+    let manifest = Manifest { progress, identity, record, block_bytes, files, model_files };
     let name = checkpoints.publish(&partial, steps, &manifest)?;
     checkpoints.prune(&name, 2, &[])
 }
@@ -104,7 +104,7 @@ pub(crate) fn assert_holds(
     cut: impl Fn(usize) -> std::ops::Range<usize>,
 ) {
     assert_eq!(generation.manifest().progress["steps"], steps);
-    assert_eq!(**generation.companions(), brought());
+    assert_eq!(**generation.model_files(), brought());
     for state in TrainingState::ALL {
         for (tensor, spec) in layout().tensors.iter().enumerate() {
             let range = cut(spec.elements());

@@ -60,7 +60,7 @@ mod tests {
             record: json!({"max_positions": model.max_positions.max(model.sequence_length)}),
             block_bytes: 1,
             files: Vec::new(),
-            companions: Vec::new(),
+            model_files: Vec::new(),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::checkpoints::disk;
 use crate::plan::Plan;
 use crate::rank_error::{Result, other};
 use crate::resume::{Progress, Provenance};
-use checkpoint::{Checkpoints, Companions, FileRecord, Manifest, RunLock, ShardLayout, ShardWriter};
+use checkpoint::{Checkpoints, FileRecord, Manifest, ModelFiles, RunLock, ShardLayout, ShardWriter};
 use collectives::{ControlChannel, Topic};
 use device::{Buffer, DType};
 use planner::Saving;
@@ -47,8 +47,8 @@ pub(super) struct Saver {
     lock: Option<Arc<RunLock>>,
     /// The part that all manifests have in common, on the rank that publishes.
     manifest: Option<Manifest>,
-    /// The files that came with the model's weights.
-    companions: Arc<Companions>,
+    /// The small files that are saved with the weights.
+    model_files: Arc<ModelFiles>,
     keep: usize,
     timeout: Duration,
     /// Damaged checkpoints that are newer than the resumed one; they do not count.
@@ -130,7 +130,7 @@ impl Saver {
             checkpoints: Checkpoints::new(checkpoints.directory(), disk),
             lock: plan.lock.clone(),
             manifest: (rank.number() == 0).then(|| manifest(plan)).transpose()?,
-            companions: plan.companions.clone(),
+            model_files: plan.model_files.clone(),
             keep,
             timeout,
             damaged: plan.damaged(),
@@ -295,12 +295,12 @@ impl Saver {
         let (lock, checkpoints) = (self.lock.clone(), self.checkpoints.clone());
         let (partial, steps, keep, damaged) =
             (save.partial.clone(), save.steps, self.keep, self.damaged.clone());
-        let companions = self.companions.clone();
+        let model_files = self.model_files.clone();
         let publish = move || {
             let published = lock.iter().try_for_each(|lock| lock.check());
             let published = published.and_then(|()| {
-                let companions = checkpoints.write_companions(&partial, &companions)?;
-                checkpoints.publish(&partial, steps, &Manifest { companions, ..manifest })
+                let model_files = checkpoints.write_model_files(&partial, &model_files)?;
+                checkpoints.publish(&partial, steps, &Manifest { model_files, ..manifest })
             });
             // Files that cannot be removed now are removed by the next save, or by the next run.
             match published {
@@ -381,7 +381,7 @@ fn manifest(plan: &Plan) -> Result<Manifest> {
         record: serde_json::to_value(provenance(plan)).map_err(other)?,
         block_bytes: checkpoint::BLOCK as u64,
         files: Vec::new(),
-        companions: Vec::new(),
+        model_files: Vec::new(),
     })
 }
 

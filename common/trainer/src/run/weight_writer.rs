@@ -1,5 +1,5 @@
-//! Hashes and writes the final weights on a thread of rank 0. The ranks exchange heartbeats until it
-//! is done, so a slow disk causes no timeout.
+//! Hashes and writes the final weights on a thread of rank 0. The ranks exchange heartbeats until
+//! it is done, so a slow disk causes no timeout.
 
 use crate::plan::Plan;
 use crate::rank_error::{Result, other};
@@ -52,16 +52,20 @@ impl WeightWriter {
             none if none.is_empty() => Disk::new(1),
             faults => Disk::with_faults(1, faults),
         });
-        let (model, companions) = (plan.model.clone(), plan.companions.clone());
+        let (model, model_files) = (plan.model.clone(), plan.model_files.clone());
         // Shorter than the disk's timeout, so that a locked directory is not blamed on the disk.
         let lock_timeout = LOCK_TIMEOUT.min(config.output.checkpoint_timeout / 2);
         let (save, format, on) = (config.output.save.clone(), config.save_format, disk.clone());
         let create = move || match &save {
             None => Ok(None),
-            Some(directory) => {
-                Writer::on((on, lock_timeout), directory, (&model.config, &model.layout), format, &companions)
-                    .map(Some)
-            }
+            Some(directory) => Writer::on(
+                (on, lock_timeout),
+                directory,
+                (&model.config, &model.layout),
+                format,
+                &model_files,
+            )
+            .map(Some),
         };
         let (requests, received) = channel();
         let (answer, replies) = channel();

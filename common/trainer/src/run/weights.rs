@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub(super) fn first_weights(plan: &Plan, rank: &Rank, hooks: &Hooks) -> Result<Arc<dyn WeightSource>> {
     let weights = |seed| match &plan.resume {
         Some(state) => state.source(TrainingState::Weight),
-        None => source::weights(plan.brought.as_ref(), &plan.model, seed, plan.config.threads),
+        None => source::weights(plan.pretrained.as_ref(), &plan.model, seed, plan.config.threads),
     };
     let seed = hooks.seed(Phase::Setup, plan.config.seed);
     let source = weights(seed);
@@ -52,8 +52,8 @@ fn agree_on_start(rank: &Rank, mine: [u8; 32]) -> Result<()> {
     }
 }
 
-/// Returns the first rank whose value differs from the most frequent one, and the first rank that has
-/// the most frequent one. Ties go to the value of the lowest rank.
+/// Returns the first rank whose value differs from the most frequent one, and the first rank that
+/// has the most frequent one. Ties go to the value of the lowest rank.
 fn odd_one<T: PartialEq>(all: &[T]) -> Option<(usize, usize)> {
     let alike = |one: &T| all.iter().filter(|other| *other == one).count();
     let most = all.iter().map(alike).max()?;
@@ -199,8 +199,8 @@ impl Worker<'_> {
     }
 }
 
-/// Blocks until rank 0's writer has answered its last request, exchanging heartbeats. Collective: all
-/// ranks call it. Returns the answer on rank 0, `None` elsewhere.
+/// Blocks until rank 0's writer has answered its last request, exchanging heartbeats. Collective:
+/// all ranks call it. Returns the answer on rank 0, `None` elsewhere.
 fn wait_for_writer(channel: &ControlChannel, writer: Option<&WeightWriter>) -> Result<Option<Reply>> {
     loop {
         let reply = match writer {

@@ -30,7 +30,7 @@ const OTHERS: [&str; 4] =
     ["generation_config.json", "tokenizer.json", "special_tokens_map.json", "chat_template.jinja"];
 
 /// Creates a directory with that model, with weights stored as bf16.
-fn brought(parent: &Path) -> PathBuf {
+fn pretrained(parent: &Path) -> PathBuf {
     let [json, model] = ["theirs.json", "theirs"].map(|name| parent.join(name));
     fs::write(&json, theirs().to_string()).unwrap();
     let flags = format!("--model {} --steps 1 --save-dtype bf16 --save {}", json.display(), model.display());
@@ -50,14 +50,14 @@ fn assert_theirs(out: &Path) {
         assert_eq!(fs::read_to_string(out.join(name)).unwrap(), format!("their {name}"), "{}", out.display());
     }
     // The type in which the weights are stored, whatever the config says.
-    let stored = Reader::open(out).unwrap().companions().unwrap().element_type();
+    let stored = Reader::open(out).unwrap().model_files().unwrap().element_type();
     assert_eq!(stored, ElementType::Bf16, "{}", out.display());
 }
 
 #[test]
 fn a_model_keeps_what_it_brought_over_all_sessions_of_a_run() {
     let parent = tempfile::tempdir().unwrap();
-    let model = brought(parent.path());
+    let model = pretrained(parent.path());
     let [kept, first, second, third, out] =
         ["kept", "first", "second", "third", "out"].map(|name| parent.path().join(name));
     let session = |stage, from: &str, steps: u32, to: &Path| {
@@ -89,7 +89,7 @@ fn a_model_keeps_what_it_brought_over_all_sessions_of_a_run() {
 #[test]
 fn a_tokenizer_of_the_data_is_saved_with_the_weights_and_kept_by_checkpoints() {
     let parent = tempfile::tempdir().unwrap();
-    let model = brought(parent.path());
+    let model = pretrained(parent.path());
     let [kept, first, second, fresh, other, ids] =
         ["kept", "first", "second", "fresh", "other", "ids"].map(|name| parent.path().join(name));
     fs::create_dir(&other).unwrap();
@@ -119,7 +119,7 @@ fn a_tokenizer_of_the_data_is_saved_with_the_weights_and_kept_by_checkpoints() {
 #[test]
 fn a_flag_goes_before_the_type_that_weights_had_and_a_config_alone_has_none() {
     let parent = tempfile::tempdir().unwrap();
-    let model = brought(parent.path());
+    let model = pretrained(parent.path());
     let out = parent.path().join("out");
     for (from, word) in [
         (format!("--init-from {} --save-dtype f32", model.display()), "float32"),

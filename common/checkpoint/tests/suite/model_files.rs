@@ -2,7 +2,7 @@
 
 use crate::common::{config, names, save, values};
 use crate::sharded;
-use checkpoint::{CheckpointError, Checkpoints, Companions, ElementType, Format, Reader, Writer};
+use checkpoint::{CheckpointError, Checkpoints, ElementType, Format, ModelFiles, Reader, Writer};
 use model::{Layout, ModelConfig};
 use serde_json::{Value, json};
 use std::fs;
@@ -23,9 +23,9 @@ fn theirs(config: &ModelConfig) -> Value {
 }
 
 /// Creates a model with every kind of small file, next to weights that are stored as `stored`.
-fn bring(directory: &Path, config: &ModelConfig, stored: ElementType) -> Companions {
+fn bring(directory: &Path, config: &ModelConfig, stored: ElementType) -> ModelFiles {
     let format = Format { element_type: Some(stored), ..Format::default() };
-    write(directory, config, format, &Companions::default()).unwrap();
+    write(directory, config, format, &ModelFiles::default()).unwrap();
     for own in ["tokenizer.json", "tokenizer_config.json"] {
         let _ = fs::remove_file(directory.join(own));
     }
@@ -33,10 +33,10 @@ fn bring(directory: &Path, config: &ModelConfig, stored: ElementType) -> Compani
     for name in ["generation_config.json", "tokenizer.model", "chat_template.jinja", "notes.txt"] {
         fs::write(directory.join(name), format!("their {name}")).unwrap();
     }
-    Reader::open(directory).unwrap().companions().unwrap()
+    Reader::open(directory).unwrap().model_files().unwrap()
 }
 
-fn write(out: &Path, config: &ModelConfig, format: Format, brought: &Companions) -> checkpoint::Result<()> {
+fn write(out: &Path, config: &ModelConfig, format: Format, brought: &ModelFiles) -> checkpoint::Result<()> {
     let layout = Layout::new(config);
     let mut writer =
         Writer::on((Arc::new(Disk::new(1)), Duration::ZERO), out, (config, &layout), format, brought)?;
@@ -70,7 +70,7 @@ fn what_a_model_brought_is_saved_with_what_training_made_of_it() {
         }
         let files = ["chat_template.jinja", "config.json", "generation_config.json", "model.safetensors"];
         assert_eq!(names(out.path()), [&files[..], &["tokenizer.model"]].concat());
-        assert_eq!(Reader::open(out.path()).unwrap().companions().unwrap(), brought, "{stored}");
+        assert_eq!(Reader::open(out.path()).unwrap().model_files().unwrap(), brought, "{stored}");
     }
 }
 
@@ -102,16 +102,16 @@ fn settings_of_generation_stay_with_weights_of_their_vocabulary() {
 }
 
 #[test]
-fn a_companion_that_cannot_be_read_is_named() {
+fn a_model_file_that_cannot_be_read_is_named() {
     let from = tempfile::tempdir().unwrap();
     bring(from.path(), &config(), ElementType::F32);
     fs::create_dir(from.path().join("merges.txt")).unwrap();
-    let error = Reader::open(from.path()).unwrap().companions().unwrap_err();
+    let error = Reader::open(from.path()).unwrap().model_files().unwrap_err();
     assert!(error.to_string().contains("merges.txt"), "{error}");
 }
 
-/// Saves a checkpoint with companions. Returns the directory of checkpoints.
-fn kept(directory: &Path, brought: &Companions) -> Checkpoints {
+/// Saves a checkpoint with model files. Returns the directory of checkpoints.
+fn kept(directory: &Path, brought: &ModelFiles) -> Checkpoints {
     let checkpoints = Checkpoints::new(directory, Arc::new(Disk::new(1)));
     sharded::save_with(&checkpoints, 2, 4, brought).unwrap();
     checkpoints
@@ -123,8 +123,8 @@ fn a_checkpoint_keeps_what_the_model_brought() {
     let brought = bring(from.path(), &config(), ElementType::Bf16);
     let checkpoints = kept(directory.path(), &brought);
     let found = sharded::open(&checkpoints, "step-00000004").unwrap();
-    assert_eq!(**found.companions(), brought);
-    assert_eq!(found.companions().element_type(), ElementType::Bf16);
+    assert_eq!(**found.model_files(), brought);
+    assert_eq!(found.model_files().element_type(), ElementType::Bf16);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn another_tokenizer_replaces_the_models_whole() {
     }
     let all = names(out.path());
     assert!(!all.iter().any(|name| name == "tokenizer.model" || name == "chat_template.jinja"), "{all:?}");
-    let missing = Companions::default().with_tokenizer(&other.path().join("none.json")).unwrap_err();
+    let missing = ModelFiles::default().with_tokenizer(&other.path().join("none.json")).unwrap_err();
     assert!(missing.to_string().contains("none.json"), "{missing}");
 }
 

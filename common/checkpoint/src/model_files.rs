@@ -14,35 +14,35 @@ use text::bytes;
 /// Keys of `config.json` that hold the type of the weights: Transformers 5 and later, then before.
 const TYPES: [&str; 2] = ["dtype", "torch_dtype"];
 
-/// The small files that came with a model, by name. They are saved with the weights that training
-/// makes of it. Its `config.json` names the type in which the weights are saved.
+/// `config.json`, generation config and tokenizer files of a model, by name. They are saved with
+/// the trained weights. `config.json` names the type in which the weights are saved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Companions {
+pub struct ModelFiles {
     files: BTreeMap<&'static str, Vec<u8>>,
 }
 
-impl Companions {
-    /// Returns the companions of a model that is trained from scratch: a `config.json` with the
+impl ModelFiles {
+    /// Returns the files of a model that is trained from scratch: a `config.json` with the
     /// given text. Its weights are saved as f32, the type of training.
     pub fn of_config(text: &str) -> Self {
-        let mut new = Companions { files: BTreeMap::from([(CONFIG, text.into())]) };
+        let mut new = ModelFiles { files: BTreeMap::from([(CONFIG, text.into())]) };
         new.set_element_type(ElementType::F32);
         new
     }
 
-    /// Reads the companions in `directory`, next to weights that are stored as `stored`.
+    /// Reads the model files in `directory`, next to weights that are stored as `stored`.
     ///
     /// # Errors
     /// [`CheckpointError::Io`] naming the file that exists but cannot be read.
     pub(crate) fn beside(directory: &Path, stored: ElementType) -> Result<Self> {
-        let mut found = Companions::default();
-        found.add(directory, names::companions())?;
+        let mut found = ModelFiles::default();
+        found.add(directory, names::model_files())?;
         found.set_element_type(stored);
         Ok(found)
     }
 
-    /// Returns these companions with another tokenizer: the file at `path` and the tokenizer files
-    /// next to it.
+    /// Returns these files with another tokenizer: the file at `path` and the tokenizer files next
+    /// to it.
     ///
     /// # Errors
     /// [`CheckpointError::Io`] naming the file that exists but cannot be read.
@@ -68,13 +68,13 @@ impl Companions {
         Ok(())
     }
 
-    /// Returns companions with the given contents, by name. `None` if a name is not a companion's.
+    /// Returns model files with the given contents, by name. `None` if a name is unknown.
     pub(crate) fn from_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Option<Self> {
-        let known = |(name, contents): (String, _)| Some((names::companion(&name)?, contents));
-        Some(Companions { files: files.into_iter().map(known).collect::<Option<_>>()? })
+        let known = |(name, contents): (String, _)| Some((names::model_file(&name)?, contents));
+        Some(ModelFiles { files: files.into_iter().map(known).collect::<Option<_>>()? })
     }
 
-    /// True if the model came without companions.
+    /// True if there are no files.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
@@ -91,7 +91,7 @@ impl Companions {
         ElementType::ALL.into_iter().find(|one| Some(one.torch()) == named).unwrap_or_default()
     }
 
-    /// Returns these companions as they are saved with the trained weights of `model`, stored as
+    /// Returns these files as they are saved with the trained weights of `model`, stored as
     /// `stored`. A model without a `config.json` gets one. A model of 256 tokens without a
     /// tokenizer gets the byte-level one.
     pub(crate) fn trained(&self, model: &ModelConfig, stored: ElementType) -> Self {
@@ -109,8 +109,8 @@ impl Companions {
         saved
     }
 
-    /// Adds `old`'s files that these companions lack. A tokenizer counts as one, however many files
-    /// it has.
+    /// Adds `old`'s files that are missing here. A tokenizer counts as one, however many files it
+    /// has.
     pub(crate) fn complete(&mut self, old: Self) {
         let has_tokenizer = self.has_tokenizer();
         for (name, contents) in old.files {

@@ -1,4 +1,4 @@
-//! Models that people bring, with something wrong in them.
+//! Pretrained models with something wrong in them.
 
 use crate::cli::{SHORT, refuses, text, zero3};
 use serde_json::Value;
