@@ -26,11 +26,11 @@ pub(crate) fn disk(config: &Config, rank: usize) -> Disk {
     }
 }
 
-/// Opens the directory of a run's checkpoints, if it saves any. The rank that leads creates it, takes
-/// its lock, and removes what killed runs have left there.
+/// Opens the directory of a run's checkpoints, if it saves any. The rank that leads creates it,
+/// takes its lock, and removes the files of killed runs.
 ///
 /// # Errors
-/// If another run has the lock, or the disk refuses.
+/// If another run has the lock, or the disk fails.
 pub(crate) fn open(config: &Config) -> Result<Option<(Checkpoints, Option<Arc<RunLock>>)>> {
     let Some(directory) = &config.output.checkpoint else { return Ok(None) };
     let checkpoints = Checkpoints::new(directory, Arc::new(Disk::new(1)));

@@ -60,8 +60,8 @@ pub fn main<S: StageKind>(name: &'static str, version: &'static str) -> ExitCode
     main_under(StageFactory::of::<S>(), Program { name, version }, std::env::args_os(), None)
 }
 
-/// Runs the whole program of `stage` as [`main`] does, called `program`, with `arguments` in place of
-/// the command line; the first is the program's name. Reports to `witness`.
+/// Runs the whole program of `stage` as [`main`] does, called `program`, with `arguments` in place
+/// of the command line; the first is the program's name. Reports to `witness`.
 pub fn main_under(
     stage: StageFactory,
     program: Program,

@@ -156,7 +156,8 @@ impl Plan {
         self.config.communication.overlap && !ends
     }
 
-    /// Returns what a stop request waits for: threads check it before a layer, processes between micro-batches.
+    /// Returns what a stop request waits for: threads check it before a layer, processes between
+    /// micro-batches.
     pub(crate) fn stops_after(&self) -> &'static str {
         if self.config.process.is_some() { "micro-batch" } else { "layer" }
     }

@@ -22,9 +22,9 @@ const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
 /// How often the run is asked whether a stop has been requested.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Makes the first Ctrl-C, SIGTERM or SIGHUP request a stop, and release ranks that a viewer holds at
-/// `pace`. Another one, after [`SAME_SIGNAL`], ends the process at once; so does the first, if a stop
-/// is requested already because the screen was quit.
+/// Makes the first Ctrl-C, SIGTERM or SIGHUP request a stop, and release ranks that a viewer holds
+/// at `pace`. Another one, after [`SAME_SIGNAL`], ends the process at once; so does the first, if a
+/// stop is requested already because the screen was quit.
 ///
 /// # Errors
 /// If the system refuses to deliver signals.
@@ -36,16 +36,16 @@ pub(crate) fn stop_on_signal(plan: &Plan, pace: Option<Arc<Pace>>) -> Result<()>
 /// terminal is closed.
 ///
 /// # Errors
-/// As there.
+/// As [`stop_on_signal`].
 pub(crate) fn outlive_terminal(plan: &Plan, pace: Option<Arc<Pace>>) -> Result<()> {
     flag::register(SIGHUP, Arc::default()).map_err(failed)?;
     stop_on([SIGINT, SIGTERM].into_iter(), plan, pace)
 }
 
-/// Makes a write beyond the limit of a file's size an error, which names the file, in place of the end of
-/// the process.
+/// Makes a write beyond the limit of a file's size an error, which names the file, in place of the
+/// end of the process.
 pub(crate) fn outlive_limits() {
-    // If the system refuses that, the limit ends the process as before.
+    // If the system refuses that, the limit still ends the process.
     let _ = flag::register(SIGXFSZ, Arc::default());
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct StopRequest {
     pub(crate) signal: AtomicI32,
     /// Number of ranks that still train. At 0, checkpoint and weights are being written.
     pub(crate) training: AtomicUsize,
-    /// When the rank of this process no longer needed its peers.
+    /// When the rank of this process stopped needing its peers.
     pub(crate) ended: OnceLock<Instant>,
     points: Mutex<StopPoints>,
 }
@@ -96,8 +96,8 @@ impl StopCheck {
         }
     }
 
-    /// Checks before a micro-batch of a step or of a validation. The first one needs no exchange: the
-    /// step or validation before has just ended with one.
+    /// Checks before a micro-batch of a step or of a validation. The first one needs no exchange:
+    /// the previous step or validation has just ended with one.
     ///
     /// # Errors
     /// As [`StopCheck::before_layer`], or the group's failure.

@@ -34,7 +34,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Opens the recording, if one is asked for, and the socket if `socket`. The ranks behind
-    /// `links` are processes of their own. In a job of processes, a rank without a link is not seen.
+    /// `links` are processes of their own; no events arrive from other ranks without a link.
     ///
     /// # Errors
     /// If the recording cannot be created.

@@ -16,8 +16,8 @@ const WINDOWS: usize = 64;
 /// Tokens per window.
 const WINDOW: usize = 64;
 
-/// The keys that may differ: (key, its description in errors, the `--resume-with` value that permits
-/// a difference).
+/// The keys that may differ: (key, its description in errors, the `--resume-with` value that
+/// permits a difference).
 const SETTINGS: [(&str, &str, ResumeWith); 9] = [
     ("data", "the training tokens", ResumeWith::Data),
     ("order", "the seed of their order (--shuffle-seed)", ResumeWith::Order),
