@@ -206,7 +206,8 @@ impl<'a> Worker<'a> {
         Ok(losses)
     }
 
-    /// Runs forward. An update of the previous step that goes on meanwhile counts as that step's.
+    /// Runs forward. The cost of the previous step's update, which forward continues, is charged to
+    /// the optimizer step.
     fn forward(&mut self, tokens: &Tokens, micro: MicroBatch) -> Result<(Losses, SavedForward)> {
         let scale = self.gradient_scale();
         let Worker { hooks, stage, passes, .. } = self;

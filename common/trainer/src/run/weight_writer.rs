@@ -149,7 +149,10 @@ fn process(
                 written.map(|()| Reply::Written(unit))
             }
             Request::Finish => {
-                let published = writer.take().map_or(Ok(()), Writer::finish);
+                let published = match writer.take() {
+                    Some(writer) => writer.finish(),
+                    None => Ok(()),
+                };
                 published.map(|()| Reply::Published(hasher.finalize().to_hex().to_string()))
             }
         };
