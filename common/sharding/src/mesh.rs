@@ -35,13 +35,20 @@ impl MeshShape {
 
 /// One rank's ends of these groups.
 #[derive(Default)]
-pub struct Mesh {
-    /// The ranks that share one copy of the model states; `None` if all do.
-    pub(crate) shards: Option<Group>,
-    /// The ranks that own the same shard of other copies; `None` if there is one copy.
-    pub(crate) replicas: Option<Group>,
-    /// The neighbours that share a second copy of the parameters; `None` without one.
-    pub(crate) secondary: Option<Group>,
+pub enum Mesh {
+    /// None: model states are sharded over all ranks.
+    #[default]
+    World,
+    /// Model states are sharded over neighbours and replicated across.
+    Hybrid {
+        /// The ranks that share one copy of the model states.
+        shards: Group,
+        /// The ranks that own the same shard of other copies.
+        replicas: Group,
+    },
+    /// Model states are sharded over all ranks, and these neighbours share a second copy of the
+    /// parameters.
+    Secondary(Group),
 }
 
 impl Mesh {
@@ -51,16 +58,33 @@ impl Mesh {
     /// The group's failure.
     pub fn new(world: &Group, shape: MeshShape) -> Result<Self> {
         let rank = world.rank() as usize;
-        let split = |color: Option<usize>| color.map(|color| world.split(color as u64)).transpose();
-        Ok(Mesh {
-            shards: split(shape.shard_group().map(|size| rank / size))?,
-            replicas: split(shape.shard_group().map(|size| rank % size))?,
-            secondary: split(shape.secondary().map(|size| rank / size))?,
+        let split = |color: usize| world.split(color as u64);
+        Ok(match shape {
+            MeshShape::World => Mesh::World,
+            MeshShape::Hybrid(size) => {
+                Mesh::Hybrid { shards: split(rank / size)?, replicas: split(rank % size)? }
+            }
+            MeshShape::Secondary(size) => Mesh::Secondary(split(rank / size)?),
         })
+    }
+
+    /// Returns the ranks that share one copy of the model states; `None` if all do.
+    pub fn shards(&self) -> Option<&Group> {
+        if let Mesh::Hybrid { shards, .. } = self { Some(shards) } else { None }
+    }
+
+    /// Returns the ranks that own the same shard of other copies; `None` if there is one copy.
+    pub fn replicas(&self) -> Option<&Group> {
+        if let Mesh::Hybrid { replicas, .. } = self { Some(replicas) } else { None }
+    }
+
+    /// Returns the neighbours that share a second copy of the parameters; `None` without one.
+    pub fn secondary(&self) -> Option<&Group> {
+        if let Mesh::Secondary(neighbours) = self { Some(neighbours) } else { None }
     }
 
     /// Returns the group of neighbours; `None` if the ranks form no groups.
     pub fn neighbours(&self) -> Option<&Group> {
-        self.shards.as_ref().or(self.secondary.as_ref())
+        self.shards().or(self.secondary())
     }
 }

@@ -35,7 +35,7 @@ impl Rank {
     /// Returns the ranks that share one copy of the model states: all ranks, unless sharding is
     /// hybrid.
     pub fn shard_group(&self) -> &Group {
-        self.mesh.shards.as_ref().unwrap_or(&self.group)
+        self.mesh.shards().unwrap_or(&self.group)
     }
 
     /// Returns the number of the shard that this rank owns, from 0.
@@ -45,13 +45,13 @@ impl Rank {
 
     /// Returns the ranks that own the same shard of other copies; `None` unless sharding is hybrid.
     pub fn replicas(&self) -> Option<&Group> {
-        self.mesh.replicas.as_ref()
+        self.mesh.replicas()
     }
 
     /// Returns the neighbours that share a second copy of the parameters; `None` without such a
     /// copy.
     pub fn secondary_group(&self) -> Option<&Group> {
-        self.mesh.secondary.as_ref()
+        self.mesh.secondary()
     }
 
     /// Returns the kernels of this rank's device.

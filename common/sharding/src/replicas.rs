@@ -31,9 +31,9 @@ pub struct ReplicaSum {
     held: Vec<Option<Buffer>>,
 }
 
-/// Returns the ranks that own the same shard. Called only where there are several copies.
+/// Returns the ranks that own the same shard.
 fn replicas(rank: &Rank) -> &Group {
-    rank.replicas().unwrap_or(&rank.group)
+    rank.replicas().expect("only hybrid sharding, which has replicas, sums over them")
 }
 
 impl ReplicaSum {
@@ -60,6 +60,9 @@ impl ReplicaSum {
     ///
     /// # Errors
     /// If a collective fails, or there is no memory for a conversion.
+    ///
+    /// # Panics
+    /// Unless sharding is hybrid: there are then no replicas.
     pub fn add(
         &mut self,
         rank: &Rank,
