@@ -56,8 +56,19 @@ pub struct Buckets {
 struct Flight {
     origins: Vec<Origin>,
     pending: Pending,
-    /// Buffers for the sums of a group that has rounded them already.
-    sums: Vec<Buffer>,
+    results: Results,
+}
+
+/// Where a bucket's results are once its collective is done.
+enum Results {
+    /// In the buffers that travelled.
+    InPlace,
+    /// After the buffers that travelled: per unit, this rank's slice of the sum in f32, which the
+    /// group has not rounded.
+    Appended,
+    /// In the buffers that travelled, rounded by the group. This rank's slices are copied to these
+    /// buffers, which are f32.
+    Rounded(Vec<Buffer>),
 }
 
 /// The origin of a buffer in flight.
@@ -109,29 +120,28 @@ impl Buckets {
         let mut done = self.finish(rank)?;
         let (origins, buffers): (Vec<Origin>, Vec<Buffer>) = self.filling.drain(..).unzip();
         let units: Vec<UnitId> = origins.iter().map(|origin| origin.unit).collect();
-        let (pending, sums) = self.start(rank, bucket(buffers, &units))?;
-        self.in_flight = Some(Flight { origins, pending, sums });
+        let (pending, results) = self.start(rank, bucket(buffers, &units))?;
+        self.in_flight = Some(Flight { origins, pending, results });
         if !self.options.overlap {
             done.extend(self.finish(rank)?);
         }
         Ok(done)
     }
 
-    /// Issues a bucket's collective. Returns it, and the buffers that [`Buckets::partial_sums`] has
-    /// to fill.
-    fn start(&self, rank: &Rank, bucket: Bucket) -> Result<(Pending, Vec<Buffer>)> {
+    /// Issues a bucket's collective. Returns it, and where its results will be.
+    fn start(&self, rank: &Rank, bucket: Bucket) -> Result<(Pending, Results)> {
         let group = (self.among)(rank);
         if !self.partial {
-            return Ok(((self.issue)(group, bucket)?, Vec::new()));
+            return Ok(((self.issue)(group, bucket)?, Results::InPlace));
         }
         let (class, slice) =
             (Class::CommunicationBuckets, |full: &Buffer| full.len() / group.size() as usize);
         let places = bucket.buffers.iter().map(|full| rank.device.allocate(class, DType::F32, slice(full)));
         let sums = places.collect::<device::Result<Vec<_>>>()?;
         if group.sums_exactly() {
-            return Ok((group.reduce_scatter_exact(bucket, sums)?, Vec::new()));
+            return Ok((group.reduce_scatter_exact(bucket, sums)?, Results::Appended));
         }
-        Ok(((self.issue)(group, bucket)?, sums))
+        Ok(((self.issue)(group, bucket)?, Results::Rounded(sums)))
     }
 
     /// Waits for the bucket in flight and returns its units with their buffers.
@@ -139,11 +149,8 @@ impl Buckets {
     /// # Errors
     /// If the collective fails, or there is no memory to round its result.
     pub fn finish(&mut self, rank: &Rank) -> Result<Vec<(UnitId, Buffer)>> {
-        let Some(Flight { origins, pending, sums }) = self.in_flight.take() else { return Ok(Vec::new()) };
-        let mut results = pending.wait()?;
-        if self.partial {
-            results = self.partial_sums(rank, results, sums)?;
-        }
+        let Some(Flight { origins, pending, results }) = self.in_flight.take() else { return Ok(Vec::new()) };
+        let results = self.results(rank, pending.wait()?, results)?;
         let mut done = Vec::new();
         for (Origin { unit, held }, result) in origins.into_iter().zip(results) {
             let Some(mut held) = held else {
@@ -163,17 +170,13 @@ impl Buckets {
         self.in_flight = None;
     }
 
-    /// Returns the sums of this rank's slices in f32. A group that sums exactly appends them to
-    /// `buffers`; else they are copied out of `buffers` into `sums`.
-    fn partial_sums(
-        &self,
-        rank: &Rank,
-        mut buffers: Vec<Buffer>,
-        mut sums: Vec<Buffer>,
-    ) -> Result<Vec<Buffer>> {
-        if sums.is_empty() {
-            return Ok(buffers.split_off(buffers.len() / 2));
-        }
+    /// Returns the results of a collective that gave back `buffers`, one per unit.
+    fn results(&self, rank: &Rank, mut buffers: Vec<Buffer>, results: Results) -> Result<Vec<Buffer>> {
+        let mut sums = match results {
+            Results::InPlace => return Ok(buffers),
+            Results::Appended => return Ok(buffers.split_off(buffers.len() / 2)),
+            Results::Rounded(sums) => sums,
+        };
         let place = (self.among)(rank).rank() as usize;
         for (sum, full) in sums.iter_mut().zip(&buffers) {
             let own = place * sum.len()..(place + 1) * sum.len();
