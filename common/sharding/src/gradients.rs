@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::full::{FullGradients, MicroBatch, UnitBuffers};
-use crate::norm::{Measured, global_norm};
+use crate::norm::{PartialNorm, global_norm};
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
 use crate::replicas::ReplicaSum;
@@ -39,7 +39,7 @@ pub struct HostAccumulator {
     /// Per unit: micro-batches whose slice has arrived.
     arrived: Vec<usize>,
     /// The norm of the shards that are complete, as far as it is measured.
-    measured: Measured,
+    measured: PartialNorm,
 }
 
 /// A reduced slice in flight to main memory.
@@ -149,8 +149,10 @@ impl GradientShards {
             AfterReduce::MoveToHost(accumulator) => {
                 accumulator.arrived.fill(0);
                 accumulator.measured.clear();
-                let in_flight = accumulator.in_flight.take();
-                Ok(in_flight.map_or(Ok(()), |slice| rank.transfers.wait(slice.crossing))?)
+                if let Some(slice) = accumulator.in_flight.take() {
+                    rank.transfers.wait(slice.crossing)?;
+                }
+                Ok(())
             }
         }
     }
@@ -181,7 +183,7 @@ impl HostAccumulator {
             in_flight: None,
             micro_batches,
             arrived: vec![0; units],
-            measured: Measured::default(),
+            measured: PartialNorm::default(),
         }
     }
 
@@ -217,9 +219,10 @@ impl InFlightSlice {
         (full, own): (Buffer, Range<usize>),
     ) -> Result<Self> {
         let mut sent = rank.device.allocate(Class::Workspace, full.dtype(), own.len())?;
-        match rank.transfers.device_in_main_memory() {
-            true => rank.kernels().add(shard.view_mut(), full.slice(own))?,
-            false => rank.kernels().copy(sent.view_mut(), full.slice(own))?,
+        if rank.transfers.device_in_main_memory() {
+            rank.kernels().add(shard.view_mut(), full.slice(own))?;
+        } else {
+            rank.kernels().copy(sent.view_mut(), full.slice(own))?;
         }
         drop(full);
         let mut arrived = rank.device.allocate_host(Class::Workspace, sent.dtype(), sent.len())?;

@@ -20,15 +20,14 @@ pub fn global_norm(rank: &Rank, gradients: &[View<'_>]) -> Result<f64> {
     Ok(combined_norm(rank, largest, squares)?.0)
 }
 
-/// Returns the sum of the squares of `values`, added in order. It stands here because `trainer`, which
-/// calls it, is not optimised in development builds.
+/// Returns the sum of the squares of `values`, added in order.
 pub fn sum_of_squares(values: &[f32]) -> f64 {
     values.iter().map(|&value| f64::from(value) * f64::from(value)).sum()
 }
 
 /// Partial results for the norm of a rank's shards, measured before the norm is needed.
 #[derive(Default)]
-pub(crate) struct Measured {
+pub(crate) struct PartialNorm {
     /// The largest magnitude.
     largest: f32,
     /// The last norm's exponent, and the sum of squares scaled by it. `None` if there is no such
@@ -36,7 +35,7 @@ pub(crate) struct Measured {
     squares: Option<(i32, u128)>,
 }
 
-impl Measured {
+impl PartialNorm {
     /// Measures one more shard.
     ///
     /// # Errors
@@ -71,7 +70,7 @@ impl Measured {
             _ => Ok(rank.kernels().sum_of_squares(shards, exponent)?),
         };
         let (norm, exponent) = combined_norm(rank, self.largest, squares)?;
-        *self = Measured { largest: 0.0, squares: exponent.map(|exponent| (exponent, 0)) };
+        *self = PartialNorm { largest: 0.0, squares: exponent.map(|exponent| (exponent, 0)) };
         Ok(norm)
     }
 }
@@ -136,7 +135,7 @@ mod tests {
     fn measured_shards_are_read_again_only_for_another_exponent() {
         let rank = Rank::for_tests(World::new(1, Options::default()).remove(0));
         let mut shard = rank.device.zeros(Class::Gradients, DType::F32, 2).unwrap();
-        let mut measured = Measured::default();
+        let mut measured = PartialNorm::default();
         let mut norm = |values: [f32; 2], is_read: bool| {
             rank.device.write(shard.view_mut(), &values).unwrap();
             measured.add(&rank, shard.view()).unwrap();
