@@ -46,6 +46,15 @@ pub enum Error {
         /// The buffer that is missing, as a noun.
         what: &'static str,
     },
+    /// A buffer that no stage hands out is not where the unit's update, fetch or gather expects
+    /// it: a bug in the code that manages the buffer.
+    #[error("unit {unit}: no {what}; this is a bug in this program")]
+    NoBuffer {
+        /// The unit.
+        unit: usize,
+        /// The buffer that was expected, as a noun.
+        what: &'static str,
+    },
 }
 
 impl From<offload::Error> for Error {

@@ -155,12 +155,15 @@ impl UnitBuffers {
         })
     }
 
-    /// Returns the type of `unit`'s elements; f32 while it is out.
-    pub fn dtype(&self, unit: UnitId) -> DType {
+    /// Returns the type of `unit`'s elements.
+    ///
+    /// # Errors
+    /// If it is out.
+    pub fn dtype(&self, unit: UnitId) -> Result<DType> {
         match self.storage(unit) {
-            Some(Storage::Buffer(buffer)) => buffer.dtype(),
-            Some(Storage::Disk(_, dtype)) => *dtype,
-            None => DType::F32,
+            Some(Storage::Buffer(buffer)) => Ok(buffer.dtype()),
+            Some(Storage::Disk(_, dtype)) => Ok(*dtype),
+            None => Err(self.missing(unit)),
         }
     }
 

@@ -134,7 +134,7 @@ impl ShardFetcher {
         let elements = self.offloaded_len[unit].unwrap_or(0);
         let retains = pass == Pass::Forward && self.fetches_in_backward && self.frees_after_forward[unit];
         let slot = self.slots.iter_mut().find(|slot| slot.unit() == Some(unit));
-        let slot = slot.ok_or(Error::Missing { unit, what: "slot to fetch its shard" })?;
+        let slot = slot.ok_or(Error::NoBuffer { unit, what: "slot with its fetched shard" })?;
         slot.arrive(elements, rank)?;
         slot.state = if retains { SlotState::Retained(unit) } else { SlotState::Empty };
         Ok(slot.shard(rank, parameters.storage(unit)).slice(0..elements))
@@ -164,7 +164,7 @@ impl ShardFetcher {
         shard: View<'_>,
     ) -> Result<()> {
         let (is_complete, elements) = (Some(range.end) == self.offloaded_len[unit], range.end);
-        let missing = Error::Missing { unit, what: "slot for its updated shard" };
+        let missing = Error::NoBuffer { unit, what: "slot for its updated shard" };
         let cargo = Cargo { class: Class::Parameters, unit };
         let slot = match self.slots.iter().position(|slot| slot.unit() == Some(unit)) {
             Some(slot) => &mut self.slots[slot],
@@ -306,7 +306,7 @@ impl ShardFetcher {
     /// update is not stored yet.
     fn start(&mut self, wanted: &[UnitId], context: &mut ShardContext<'_>) -> Result<()> {
         let missing = context.optimizer.first_missing(context.rank)?;
-        for &next in wanted.iter().take_while(|&&next| next < missing) {
+        for &next in wanted.iter().take_while(|&&next| missing.is_none_or(|missing| next < missing)) {
             if !self.has_slot_for(next) {
                 let Some(slot) = self.assign_slot(wanted) else { break };
                 slot.start(next, context.rank, context.parameters)?;

@@ -11,7 +11,7 @@ use crate::partition::{Partition, UnitId};
 use crate::placement::OffloadPlacement;
 use crate::rank::Rank;
 use crate::usage::Usage;
-use crate::{Buckets, Result};
+use crate::{Buckets, Error, Result};
 use device::{Buffer, Class, DType, Place, View, ViewMut};
 use events::Pass;
 use model::TrainingState;
@@ -91,13 +91,13 @@ impl Optimizer {
 
     /// Completes the previous update, and issues reads of the states on disk that the next update
     /// needs first: no state can be updated before the gradient norm is known, but the first ones
-    /// can be read. Called during a step's last backward, before each of the `calls` layers that
-    /// remain.
+    /// can be read. Called during a step's last backward, before each layer: this is the first of
+    /// the `calls_left` calls that remain.
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn read_ahead(&mut self, rank: &Rank, calls: usize) -> Result<()> {
-        self.counted(rank, |paging, units| paging.read_ahead(rank, units, calls))
+    pub fn read_ahead(&mut self, rank: &Rank, calls_left: usize) -> Result<()> {
+        self.counted(rank, |paging, units| paging.read_ahead(rank, units, calls_left))
     }
 
     /// Aborts a step without an update: waits for what was read ahead, and discards it.
@@ -105,7 +105,10 @@ impl Optimizer {
     /// # Errors
     /// If a transfer fails.
     pub fn abort(&mut self, rank: &Rank) -> Result<()> {
-        self.paging.as_mut().map_or(Ok(()), |paging| paging.abort(rank))
+        match &mut self.paging {
+            Some(paging) => paging.abort(rank),
+            None => Ok(()),
+        }
     }
 
     /// Updates this rank's slice of the parameters from its slice of the gradients, unit by unit. A
@@ -164,7 +167,9 @@ impl Optimizer {
     /// Frees the buffers of updates until the next one needs them. Call it only while no update is
     /// in progress.
     pub fn free_buffers(&mut self) {
-        self.paging.iter_mut().for_each(Paging::free_slots);
+        if let Some(paging) = &mut self.paging {
+            paging.free_slots();
+        }
     }
 
     /// True while an update continues after [`Optimizer::update`].
@@ -173,13 +178,13 @@ impl Optimizer {
     }
 
     /// Returns the first unit whose updated parameters are not stored beyond the device yet;
-    /// `UnitId::MAX` if there is none.
+    /// `None` if all are.
     ///
     /// # Errors
     /// If a transfer has failed.
-    pub fn first_missing(&mut self, rank: &Rank) -> Result<UnitId> {
+    pub fn first_missing(&mut self, rank: &Rank) -> Result<Option<UnitId>> {
         self.counted(rank, |paging, _| paging.poll(rank))?;
-        Ok(self.paging.as_mut().map_or(UnitId::MAX, |paging| paging.first_missing(rank)))
+        Ok(self.paging.as_mut().and_then(|paging| paging.first_missing(rank)))
     }
 
     /// Runs `body`, and adds its cost to [`AfterStep`] if an update is in progress.
@@ -227,7 +232,7 @@ impl Optimizer {
             let range = || piece.range.clone();
             let out = Some(parameters.slice_mut(range()));
             let operands = states.operands(range(), out, gradients.slice(range()));
-            let operands = operands.ok_or(crate::Error::Missing { unit, what: "optimizer states" })?;
+            let operands = operands.ok_or(Error::NoBuffer { unit, what: "optimizer states in memory" })?;
             piece.update(rank, operands, update)?;
         }
         Ok(())
@@ -269,7 +274,7 @@ impl Optimizer {
         }
         let mut gathered = rank.shard_group().all_gather(bucket(vec![full], &[unit]))?.wait()?;
         // A collective gives back as many buffers as it was given.
-        gathered.pop().ok_or(crate::Error::Missing { unit, what: "gathered training state" })
+        gathered.pop().ok_or(Error::NoBuffer { unit, what: "gathered training state" })
     }
 }
 
@@ -310,7 +315,9 @@ impl OwnSlice {
         parameters: &mut UnitBuffers,
         gathers: &mut Option<&mut Buckets>,
     ) -> Result<()> {
-        if let Some(gathers) = gathers.as_deref_mut().filter(|_| self.gather_after_update) {
+        if self.gather_after_update
+            && let Some(gathers) = gathers
+        {
             let full = parameters.take(unit)?;
             parameters.put_all(gathers.push(rank, unit, full)?);
         }

@@ -63,7 +63,7 @@ impl Paging {
         units: &[OwnSlice],
         (parameters, gradients): (&UnitBuffers, &UnitBuffers),
     ) -> Result<Self> {
-        let dtype = parameters.dtype(0);
+        let dtype = parameters.dtype(0)?;
         let gradients = gradients.get(0).map(|gradients| (gradients.dtype(), gradients.place()))?;
         let pieces = piece::pieces(rank, placement, units, parameters, dtype);
         let gathers = units.iter().any(|own| own.gather_after_update);
@@ -108,13 +108,14 @@ impl Paging {
     }
 
     /// Issues reads of the next update's first states, if they are stored on disk, into slots that
-    /// the previous update no longer needs. After `calls` calls reads are issued for all slots, and
-    /// the previous update is complete: only the last call waits.
+    /// the previous update no longer needs. This is the first of `calls_left` calls. After them,
+    /// reads are issued for all slots, and the previous update is complete: only the last call
+    /// waits.
     ///
     /// # Errors
     /// If a transfer fails.
-    pub(super) fn read_ahead(&mut self, rank: &Rank, units: &[OwnSlice], calls: usize) -> Result<()> {
-        if calls == 1 {
+    pub(super) fn read_ahead(&mut self, rank: &Rank, units: &[OwnSlice], calls_left: usize) -> Result<()> {
+        if calls_left == 1 {
             self.finish_all(rank)?;
         } else {
             self.poll(rank)?;
@@ -128,7 +129,7 @@ impl Paging {
         // pieces become free first.
         let finished = self.progress.map_or(all, |progress| progress.finished);
         let left = (finished + slots).saturating_sub(all);
-        let due = self.pieces_ahead + (slots - self.pieces_ahead).div_ceil(calls);
+        let due = self.pieces_ahead + (slots - self.pieces_ahead).div_ceil(calls_left);
         while self.pieces_ahead < left.min(due) {
             let piece = &self.pieces[self.pieces_ahead];
             let states = StatesOf::new(piece, &units[piece.unit].states.states);
@@ -176,15 +177,16 @@ impl Paging {
         self.progress.is_some()
     }
 
-    /// Returns the first unit whose updated parameters are not stored beyond the device yet. In
-    /// main memory parameters are updated in place; on disk they are stored once they are written.
-    pub(super) fn first_missing(&mut self, rank: &Rank) -> UnitId {
-        let Some(progress) = &mut self.progress else { return UnitId::MAX };
+    /// Returns the first unit whose updated parameters are not stored beyond the device yet; `None`
+    /// if all are. In main memory parameters are updated in place; on disk they are stored once
+    /// they are written.
+    pub(super) fn first_missing(&mut self, rank: &Rank) -> Option<UnitId> {
+        let progress = self.progress.as_mut()?;
         let stored = match self.placement.parameters {
             Place::Disk => progress.written(rank, &mut self.slots),
             _ => progress.updated,
         };
-        self.pieces.get(stored).map_or(UnitId::MAX, |piece| piece.unit)
+        self.pieces.get(stored).map(|piece| piece.unit)
     }
 
     /// Notes which pieces have left their buffers, without waiting.
@@ -192,7 +194,10 @@ impl Paging {
     /// # Errors
     /// If a transfer has failed.
     pub(super) fn poll(&mut self, rank: &Rank) -> Result<()> {
-        self.progress.as_mut().map_or(Ok(()), |progress| progress.poll(rank, &mut self.slots))
+        match &mut self.progress {
+            Some(progress) => progress.poll(rank, &mut self.slots),
+            None => Ok(()),
+        }
     }
 
     /// Continues the update in progress until `unit` is updated and, if its parameters are stored
@@ -222,10 +227,12 @@ impl Paging {
         };
         let mut pager = Pager { rank, units, buffers, dtype: *dtype, pieces, exchanges, slots, progress };
         pager.advance(unit, targets)?;
-        match (exchanges, in_memory) {
-            (true, _) => pager.update_arrived_pieces(),
-            (false, true) if !*gathers => pager.update_while_waiting(unit),
-            (false, _) => Ok(()),
+        if exchanges {
+            pager.update_arrived_pieces()
+        } else if in_memory && !*gathers {
+            pager.update_while_waiting(unit)
+        } else {
+            Ok(())
         }
     }
 
@@ -240,9 +247,10 @@ impl Paging {
         let landed = unit + usize::from(self.gathers);
         let is_handed_over = self.placement.parameters == Place::Disk && has_sink;
         let overlaps = !is_handed_over || !rank.transfers.crosses_at_once();
-        let ahead = match self.is_in_main_memory() {
-            true => self.slots.len(),
-            false => usize::from(self.slots.len() > 1 && overlaps),
+        let ahead = if self.is_in_main_memory() {
+            self.slots.len()
+        } else {
+            usize::from(self.slots.len() > 1 && overlaps)
         };
         Targets { landed, updated: landed + ahead }
     }

@@ -91,9 +91,12 @@ impl Pager<'_> {
         let (index, then) = (self.slot(next), self.pieces.get(next + self.slots.len()));
         let (piece, slot) = (&self.pieces[next], &mut self.slots[index]);
         let of = |piece| StatesOf::new(piece, &self.units[piece.unit].states.states);
-        match then.filter(|_| self.exchanges) {
-            Some(then) => slot.exchange_states(self.rank, of(piece), of(then)),
-            None => slot.move_states(self.rank, of(piece), Transfers::write),
+        if self.exchanges
+            && let Some(then) = then
+        {
+            slot.exchange_states(self.rank, of(piece), of(then));
+        } else {
+            slot.move_states(self.rank, of(piece), Transfers::write);
         }
     }
 
@@ -161,7 +164,9 @@ impl Pager<'_> {
         self.write_copied(next)?;
         let (piece, index) = (&self.pieces[next], self.slot(next));
         let copy = self.slots[index].outgoing_copy.take();
-        copy.map_or(Ok(()), |copy| self.rank.transfers.wait(copy))?;
+        if let Some(copy) = copy {
+            self.rank.transfers.wait(copy)?;
+        }
         if piece.is_last {
             let UpdateBuffers { parameters, gathers, .. } = &mut self.buffers;
             self.units[piece.unit].gather(self.rank, piece.unit, parameters, gathers)?;

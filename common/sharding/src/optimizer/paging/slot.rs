@@ -135,11 +135,13 @@ impl Slot {
 
     /// True if [`Slot::wait_until_written`] would not block.
     pub(super) fn is_written(&mut self, rank: &Rank) -> bool {
-        self.has_written_parameters(rank)
-            && match self.rewritten.is_empty() {
-                true => self.has_moved(rank),
-                false => self.rewritten.iter_mut().all(|states| rank.transfers.is_done(states)),
-            }
+        if !self.has_written_parameters(rank) {
+            return false;
+        }
+        if self.rewritten.is_empty() {
+            return self.has_moved(rank);
+        }
+        self.rewritten.iter_mut().all(|states| rank.transfers.is_done(states))
     }
 
     /// True if [`Slot::wait_for_parameters`] would not block.
@@ -198,5 +200,5 @@ impl Slot {
 }
 
 pub(super) fn missing(unit: UnitId) -> Error {
-    Error::Missing { unit, what: "staging buffer" }
+    Error::NoBuffer { unit, what: "staging buffer" }
 }
