@@ -26,7 +26,7 @@ pub enum Error {
          Give a faster link with --host-link or --disk-link, or more time with --timeout."
     )]
     Slow {
-        /// The way.
+        /// The route that the transfer takes.
         route: Route,
         /// The transfer's bytes.
         bytes: u64,

@@ -6,20 +6,20 @@
 //! allocates and frees; the threads that read and write for it return the buffers that they were
 //! given.
 //!
-//! [`way`] simulates how fast a way between two places is, as `collectives::local::Link` does
-//! between ranks. A wait ends when the rank's group fails, or the disk has not answered for too
+//! A route between two places may be simulated, as `collectives::local::Link` simulates those
+//! between ranks: each route then has a queue of transfers. A wait ends when the rank's group fails, or the disk has not answered for too
 //! long ([`WaitLimits`]).
 
 mod error;
+mod route_queue;
 pub mod swap;
 pub mod transfers;
 mod wait;
-pub mod way;
 
 pub use error::Error;
 pub use storage::Effect;
 pub use swap::{Carried, Extent, PAGE, paged};
-pub use transfers::{Arriving, Cargo, Crossing, Moved, OnDisk, Options, Staged, Transfers};
+pub use transfers::{Crossing, Moved, OnDisk, Options, ReadBuffer, Staged, TransferLabel, Transfers};
 pub use wait::WaitLimits;
 
 /// The result of this crate's functions.

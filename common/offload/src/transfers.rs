@@ -1,9 +1,9 @@
 //! A rank's transfers: issued, waited for, numbered, counted and shown.
 
 use crate::Result;
+use crate::route_queue::{RouteQueue, Times};
 use crate::swap::{Carried, Extent, PAGE, Swap, paged};
 use crate::wait::WaitLimits;
-use crate::way::{Times, Way};
 use collectives::local::Link;
 use device::{Buffer, Class, Device, Place};
 use events::event::TransferEvent;
@@ -42,7 +42,7 @@ pub struct Options<'a> {
 
 /// The bytes of a transfer, as a screen names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cargo {
+pub struct TransferLabel {
     /// The class of the buffer where the bytes are stored.
     pub class: Class,
     /// The unit that the bytes belong to; for activations the number of the block.
@@ -54,7 +54,7 @@ pub struct Transfers {
     device: Device,
     emitter: Emitter,
     start: Instant,
-    ways: RefCell<[Way; ROUTES]>,
+    queues: RefCell<[RouteQueue; ROUTES]>,
     swap: Option<Swap>,
     issued: Cell<u64>,
     moved: Cell<Moved>,
@@ -68,7 +68,7 @@ pub struct Transfers {
 struct Issued {
     sequence: u64,
     route: Route,
-    cargo: Cargo,
+    label: TransferLabel,
     bytes: u64,
     at: Duration,
 }
@@ -88,7 +88,7 @@ pub struct Staged<M = Carried> {
 /// The first `bytes` bytes of an extent on disk.
 pub struct OnDisk<'a> {
     /// The name of the bytes.
-    pub cargo: Cargo,
+    pub label: TransferLabel,
     /// The extent in which they are stored.
     pub extent: &'a Extent,
     /// Their number.
@@ -96,7 +96,7 @@ pub struct OnDisk<'a> {
 }
 
 /// A buffer in main memory that has been read from a disk.
-pub struct Arriving {
+pub struct ReadBuffer {
     /// The buffer.
     pub buffer: Buffer,
     /// When the read was complete: a copy to the device may have begun then.
@@ -113,7 +113,7 @@ impl Transfers {
             (Place::Disk, _) | (_, Place::Disk) => options.disk,
             _ => options.host,
         };
-        let ways = std::array::from_fn(|i| Way::new(link(&Route::ALL[i])));
+        let queues = std::array::from_fn(|i| RouteQueue::new(link(&Route::ALL[i])));
         let rank = emitter.rank();
         let swap =
             options.directory.map(|directory| Swap::create(options.storage, directory, rank, options.room));
@@ -121,7 +121,7 @@ impl Transfers {
             device,
             emitter,
             start: Instant::now(),
-            ways: RefCell::new(ways),
+            queues: RefCell::new(queues),
             swap: swap.transpose()?,
             issued: Cell::default(),
             moved: Cell::default(),
@@ -150,11 +150,18 @@ impl Transfers {
     /// Starts to fill the first `bytes` bytes of `into`, in main memory, with those of `extent`
     /// from byte `from` on. Other reads go before reads of optimizer states: a layer waits for the
     /// former, while the update can continue while layers compute.
-    pub fn read(&self, cargo: Cargo, extent: &Extent, from: usize, into: Buffer, bytes: usize) -> Staged {
-        let issued = self.issue(Route::DiskToHost, cargo, bytes as u64);
+    pub fn read(
+        &self,
+        label: TransferLabel,
+        extent: &Extent,
+        from: usize,
+        into: Buffer,
+        bytes: usize,
+    ) -> Staged {
+        let issued = self.issue(Route::DiskToHost, label, bytes as u64);
         let Swap { disk, file, .. } = self.swap();
         let carried = Carried { buffer: into, out: 0, back: bytes };
-        let (from, first) = (extent.offset + from as u64, cargo.class != Class::Optimizer);
+        let (from, first) = (extent.offset + from as u64, label.class != Class::Optimizer);
         let ticket =
             if first { disk.read_first(file, from, carried) } else { disk.read(file, from, carried) };
         self.staged(issued, issued.at, ticket, first)
@@ -162,8 +169,15 @@ impl Transfers {
 
     /// Starts to write the first `bytes` bytes of `buffer`, in main memory, to `extent` from byte
     /// `to` on.
-    pub fn write(&self, cargo: Cargo, extent: &Extent, to: usize, buffer: Buffer, bytes: usize) -> Staged {
-        let issued = self.issue(Route::HostToDisk, cargo, bytes as u64);
+    pub fn write(
+        &self,
+        label: TransferLabel,
+        extent: &Extent,
+        to: usize,
+        buffer: Buffer,
+        bytes: usize,
+    ) -> Staged {
+        let issued = self.issue(Route::HostToDisk, label, bytes as u64);
         let Swap { disk, file, .. } = self.swap();
         let carried = Carried { buffer, out: bytes, back: 0 };
         self.staged(issued, issued.at, disk.write(file, extent.offset + to as u64, carried), false)
@@ -172,8 +186,8 @@ impl Transfers {
     /// Starts to write `buffer`, in main memory, to the beginning of `to`, and then to fill it with
     /// the beginning of `from`. Wait for the write first: if it fails, nothing is read.
     pub fn write_then_read(&self, to: OnDisk<'_>, from: OnDisk<'_>, buffer: Buffer) -> (Staged<()>, Staged) {
-        let written = self.issue(Route::HostToDisk, to.cargo, to.bytes as u64);
-        let read = self.issue(Route::DiskToHost, from.cargo, from.bytes as u64);
+        let written = self.issue(Route::HostToDisk, to.label, to.bytes as u64);
+        let read = self.issue(Route::DiskToHost, from.label, from.bytes as u64);
         let Swap { disk, file, .. } = self.swap();
         let carried = Carried { buffer, out: to.bytes, back: from.bytes };
         let (leaves, arrives) = disk.write_then_read(file, (to.extent.offset, from.extent.offset), carried);
@@ -182,15 +196,16 @@ impl Transfers {
         (leaves, self.staged(read, ready, arrives, false))
     }
 
-    /// Returns the transfer of `ticket`, over a way on which it may begin at `ready`.
+    /// Returns the transfer of `ticket`, over a route on which it may begin at `ready`.
     fn staged<M>(&self, issued: Issued, ready: Duration, ticket: Ticket<M>, first: bool) -> Staged<M> {
-        let booked = self.ways.borrow_mut()[issued.route.index()].book(issued.at, ready, issued.bytes, first);
+        let booked =
+            self.queues.borrow_mut()[issued.route.index()].book(issued.at, ready, issued.bytes, first);
         Staged { issued, ticket, answer: None, booked }
     }
 
     /// Returns when a simulated link carries `staged`; `None` on a real one.
     fn crosses<M>(&self, staged: &Staged<M>) -> Option<Times> {
-        self.ways.borrow()[staged.issued.route.index()].crosses(staged.booked?)
+        self.queues.borrow()[staged.issued.route.index()].crosses(staged.booked?)
     }
 
     /// True if [`Transfers::wait_staged`] would not block.
@@ -206,10 +221,10 @@ impl Transfers {
     /// # Errors
     /// The file system's; a timeout that names file and call if the disk does not answer; the
     /// group's failure, if the group fails during the wait.
-    pub fn wait_staged(&self, staged: Staged) -> Result<Arriving> {
-        let (carried, ended) = self.over(staged)?;
+    pub fn wait_staged(&self, staged: Staged) -> Result<ReadBuffer> {
+        let (carried, ended) = self.complete(staged)?;
         let complete = Instant::now() - self.now().saturating_sub(ended);
-        Ok(Arriving { buffer: carried.buffer, complete })
+        Ok(ReadBuffer { buffer: carried.buffer, complete })
     }
 
     /// Blocks until a write that is followed by a read is done.
@@ -217,16 +232,16 @@ impl Transfers {
     /// # Errors
     /// As [`Transfers::wait_staged`].
     pub fn wait_written(&self, staged: Staged<()>) -> Result<()> {
-        self.over(staged).map(|((), _)| ())
+        self.complete(staged).map(|((), _)| ())
     }
 
     /// Blocks until `staged` is done. Returns its result, and when it was done.
-    fn over<M>(&self, staged: Staged<M>) -> Result<(M, Duration)> {
+    fn complete<M>(&self, staged: Staged<M>) -> Result<(M, Duration)> {
         let (issued, booked, since) = (staged.issued, staged.booked, self.now());
         let storage::Moved { memory, began, ended } = self.receive(staged)?;
         let now = self.now();
         let moved = (self.at(began).max(issued.at), self.at(ended).max(issued.at));
-        let crosses = self.ways.borrow_mut()[issued.route.index()].deliver(now, booked, moved);
+        let crosses = self.queues.borrow_mut()[issued.route.index()].deliver(now, booked, moved);
         self.sleep_until(issued, crosses.1)?;
         self.finished(issued, crosses, since);
         Ok((memory, crosses.1))
@@ -251,9 +266,9 @@ impl Transfers {
         self.now().saturating_sub(instant.elapsed())
     }
 
-    fn issue(&self, route: Route, cargo: Cargo, bytes: u64) -> Issued {
+    fn issue(&self, route: Route, label: TransferLabel, bytes: u64) -> Issued {
         let sequence = self.issued.replace(self.issued.get() + 1);
-        let issued = Issued { sequence, route, cargo, bytes, at: self.now() };
+        let issued = Issued { sequence, route, label, bytes, at: self.now() };
         self.emit(issued, Progress::Issued, [0; 3]);
         issued
     }
@@ -274,13 +289,13 @@ impl Transfers {
     }
 
     fn emit(&self, issued: Issued, progress: Progress, [began, ended, exposed]: [u64; 3]) {
-        let Issued { sequence, route, cargo, bytes, .. } = issued;
+        let Issued { sequence, route, label, bytes, .. } = issued;
         self.emitter.emit(What::Transfer(TransferEvent {
             progress,
             sequence,
             route,
-            class: cargo.class,
-            unit: cargo.unit as u16,
+            class: label.class,
+            unit: label.unit as u16,
             bytes,
             moved: self.moved.get().bytes[route.index()],
             began,

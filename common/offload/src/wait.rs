@@ -33,14 +33,14 @@ impl WaitLimits {
 
     /// Begins a wait at `now` on the run's clock.
     pub(crate) fn begin(&self, now: Duration) -> Wait<'_> {
-        Wait { limits: self, looked: now, waited: Duration::ZERO, idle: Duration::ZERO, published: false }
+        Wait { limits: self, polled: now, waited: Duration::ZERO, idle: Duration::ZERO, published: false }
     }
 }
 
 /// A wait in progress.
 pub(crate) struct Wait<'a> {
     limits: &'a WaitLimits,
-    looked: Duration,
+    polled: Duration,
     waited: Duration,
     /// Time since the disk last answered anything.
     idle: Duration,
@@ -54,8 +54,8 @@ impl Wait<'_> {
     ///
     /// # Errors
     /// The group's failure.
-    pub(crate) fn look(&mut self, now: Duration) -> Result<()> {
-        let passed = now.saturating_sub(std::mem::replace(&mut self.looked, now)).min(2 * POLL_INTERVAL);
+    pub(crate) fn poll(&mut self, now: Duration) -> Result<()> {
+        let passed = now.saturating_sub(std::mem::replace(&mut self.polled, now)).min(2 * POLL_INTERVAL);
         self.waited += passed;
         self.idle += passed;
         let WaitLimits { group: Some(group), timeout, .. } = self.limits else { return Ok(()) };
@@ -80,7 +80,7 @@ impl Wait<'_> {
     }
 
     /// Ends the wait: the transfer is done.
-    pub(crate) fn over(self) {
+    pub(crate) fn finish(self) {
         if let (true, Some(group)) = (self.published, &self.limits.group) {
             group.publish(false);
         }

@@ -5,14 +5,14 @@
 use collectives::local::{self, Link, World};
 use device::{Class, DType, Device, Ledger, Place};
 use events::{Emitter, Route};
-use offload::{Cargo, Effect, OnDisk, Options, PAGE, Transfers, WaitLimits, paged};
+use offload::{Effect, OnDisk, Options, PAGE, TransferLabel, Transfers, WaitLimits, paged};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use storage::{Disk, Fault, Kind};
 
-const CARGO: Cargo = Cargo { class: Class::Optimizer, unit: 1 };
+const LABEL: TransferLabel = TransferLabel { class: Class::Optimizer, unit: 1 };
 
 /// Waits until `condition` holds.
 ///
@@ -45,16 +45,16 @@ fn bytes_come_back_from_main_memory_and_from_disk_as_they_were() {
     let sent = device.upload(Class::Parameters, &values).unwrap();
     let mut staging = transfers.staging(DType::F32, values.len()).unwrap();
     assert_eq!((staging.byte_len(), staging.bytes().as_ptr().addr() % PAGE), (3 * PAGE, 0));
-    let crossing = transfers.copy(CARGO, staging.slice_mut(0..values.len()), sent.view()).unwrap();
+    let crossing = transfers.copy(LABEL, staging.slice_mut(0..values.len()), sent.view()).unwrap();
     transfers.wait(crossing).unwrap();
     let extent = transfers.extent(Class::Parameters, 4 * values.len()).unwrap();
     assert_eq!(extent.bytes(), 3 * PAGE);
-    let written = transfers.write(CARGO, &extent, 0, staging, 3 * PAGE);
+    let written = transfers.write(LABEL, &extent, 0, staging, 3 * PAGE);
     let mut buffer = transfers.wait_staged(written).unwrap().buffer;
     buffer.bytes_mut().fill(7);
-    let arrived = transfers.wait_staged(transfers.read(CARGO, &extent, 0, buffer, 3 * PAGE)).unwrap();
+    let arrived = transfers.wait_staged(transfers.read(LABEL, &extent, 0, buffer, 3 * PAGE)).unwrap();
     let mut back = device.allocate(Class::Parameters, DType::F32, values.len()).unwrap();
-    transfers.wait(transfers.forward(CARGO, back.view_mut(), &arrived).unwrap()).unwrap();
+    transfers.wait(transfers.copy_to_device(LABEL, back.view_mut(), &arrived).unwrap()).unwrap();
     assert_eq!(back.as_slice::<f32>(), values);
     let moved = transfers.moved();
     let of = |route: Route| (moved.bytes[route.index()], moved.calls[route.index()]);
@@ -83,12 +83,12 @@ fn room_is_taken_at_once() {
 }
 
 #[test]
-fn a_simulated_way_takes_its_time_and_hides_behind_work() {
+fn a_simulated_link_takes_its_time_and_hides_behind_work() {
     let link = Link { latency: Duration::from_millis(1), bandwidth: 1e6 };
     let (device, transfers) = rank(Options { host: Some(link), ..Options::default() });
     let sent = device.zeros(Class::Gradients, DType::F32, 5000).unwrap();
     let mut host = device.allocate_host(Class::Gradients, DType::F32, 5000).unwrap();
-    let mut copy = || transfers.copy(CARGO, host.view_mut(), sent.view()).unwrap();
+    let mut copy = || transfers.copy(LABEL, host.view_mut(), sent.view()).unwrap();
     let waited = |crossing| {
         let total = || transfers.moved().waited[Route::DeviceToHost.index()];
         let before = total();
@@ -107,10 +107,10 @@ fn a_simulated_way_takes_its_time_and_hides_behind_work() {
     transfers.wait(crossing).unwrap();
 }
 
-/// What was complete before it is sent has been on a simulated link since then, and is not in the
-/// way of what follows.
+/// A buffer that was complete before it is sent has been on a simulated link since then, and does
+/// not delay the next one.
 #[test]
-fn a_way_carries_what_is_complete_before_the_rank_sends_it() {
+fn a_link_carries_what_is_complete_before_the_rank_sends_it() {
     let link = Link { latency: Duration::from_millis(20), bandwidth: f64::INFINITY };
     let (device, transfers) = rank(Options { host: Some(link), ..Options::default() });
     let sent = device.zeros(Class::Gradients, DType::F32, 8).unwrap();
@@ -119,23 +119,23 @@ fn a_way_carries_what_is_complete_before_the_rank_sends_it() {
     while complete.elapsed() < 3 * link.latency {
         std::hint::spin_loop();
     }
-    let mut send = || transfers.share_since(complete, CARGO, host.view_mut(), sent.view()).unwrap();
+    let mut send = || transfers.copy_or_borrow_since(complete, LABEL, host.view_mut(), sent.view()).unwrap();
     let [early, behind] = [send(), send()];
     assert!(!transfers.would_block(&early) && !transfers.would_block(&behind), "both have crossed");
     let since = Instant::now();
-    let late = transfers.share(CARGO, host.view_mut(), sent.view()).unwrap();
+    let late = transfers.copy_or_borrow(LABEL, host.view_mut(), sent.view()).unwrap();
     [early, behind, late].into_iter().for_each(|crossing| transfers.wait(crossing).unwrap());
     assert!(since.elapsed() >= link.latency, "{:?}", since.elapsed());
 }
 
 #[test]
-fn a_way_that_outlasts_the_timeout_is_an_error_at_once() {
+fn a_link_that_outlasts_the_timeout_is_an_error_at_once() {
     let link = Link { latency: Duration::ZERO, bandwidth: 1.0 };
     let limits = WaitLimits { timeout: Some(Duration::from_secs(5)), ..WaitLimits::default() };
     let (device, transfers) = rank(Options { host: Some(link), limits, ..Options::default() });
     let sent = device.zeros(Class::Gradients, DType::F32, 5000).unwrap();
     let mut host = device.allocate_host(Class::Gradients, DType::F32, 5000).unwrap();
-    let crossing = transfers.copy(CARGO, host.view_mut(), sent.view()).unwrap();
+    let crossing = transfers.copy(LABEL, host.view_mut(), sent.view()).unwrap();
     let error = transfers.wait(crossing).err().unwrap().to_string();
     assert!(error.contains("20000 bytes device→host") && error.contains("--host-link"), "{error}");
 }
@@ -150,7 +150,7 @@ fn a_simulated_disk_serves_in_the_order_of_issue() {
         rank(Options { disk, directory: Some(folder.path()), storage, ..Options::default() });
     let extent = transfers.extent(Class::Parameters, 2 * PAGE).unwrap();
     let read =
-        |from| transfers.read(CARGO, &extent, from, transfers.staging(DType::F32, PAGE / 4).unwrap(), PAGE);
+        |from| transfers.read(LABEL, &extent, from, transfers.staging(DType::F32, PAGE / 4).unwrap(), PAGE);
     let since = Instant::now();
     let [mut first, second] = [0, PAGE].map(read);
     transfers.wait_staged(second).unwrap();
@@ -165,17 +165,17 @@ fn a_buffer_is_filled_again_as_soon_as_its_bytes_have_left() {
     let disk = Some(Link { latency: Duration::ZERO, bandwidth: PAGE as f64 / 0.05 });
     let (_, transfers) = rank(Options { disk, directory: Some(folder.path()), ..Options::default() });
     let [here, there] = [0, 1].map(|_| transfers.extent(Class::Optimizer, PAGE).unwrap());
-    let stretch = |extent| OnDisk { cargo: CARGO, extent, bytes: PAGE };
+    let on_disk = |extent| OnDisk { label: LABEL, extent, bytes: PAGE };
     let mut buffer = transfers.staging(DType::F32, PAGE / 4).unwrap();
     buffer.bytes_mut().fill(1);
     let since = Instant::now();
-    let (written, read) = transfers.write_then_read(stretch(&here), stretch(&there), buffer);
+    let (written, read) = transfers.write_then_read(on_disk(&here), on_disk(&there), buffer);
     transfers.wait_written(written).unwrap();
     assert!(since.elapsed() >= Duration::from_millis(50), "{:?}", since.elapsed());
     let buffer = transfers.wait_staged(read).unwrap().buffer;
     assert!(since.elapsed() >= Duration::from_millis(100), "the read waits for it: {:?}", since.elapsed());
     assert!(buffer.bytes().iter().all(|&byte| byte == 0), "room that nothing was written to");
-    let read = transfers.wait_staged(transfers.read(CARGO, &here, 0, buffer, PAGE)).unwrap();
+    let read = transfers.wait_staged(transfers.read(LABEL, &here, 0, buffer, PAGE)).unwrap();
     assert!(read.buffer.bytes().iter().all(|&byte| byte == 1));
     let moved = transfers.moved();
     let of = |route: Route| (moved.bytes[route.index()], moved.calls[route.index()]);
@@ -183,20 +183,20 @@ fn a_buffer_is_filled_again_as_soon_as_its_bytes_have_left() {
     assert_eq!(of(Route::DiskToHost), (2 * PAGE as u64, 2));
 }
 
-/// A copy that takes hours over its way, waited for within `limits`.
+/// Waits within `limits` for a copy that takes hours over its link.
 fn endless(limits: WaitLimits) -> offload::Result<()> {
     let link = Some(Link { latency: Duration::ZERO, bandwidth: 1.0 });
     let (device, transfers) = rank(Options { host: link, limits, ..Options::default() });
     let sent = device.zeros(Class::Gradients, DType::F32, 5000).unwrap();
     let mut host = device.allocate_host(Class::Gradients, DType::F32, 5000).unwrap();
     let since = Instant::now();
-    let outcome = transfers.wait(transfers.copy(CARGO, host.view_mut(), sent.view()).unwrap());
+    let outcome = transfers.wait(transfers.copy(LABEL, host.view_mut(), sent.view()).unwrap());
     assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
     outcome
 }
 
 #[test]
-fn a_wait_for_a_way_ends_when_the_group_fails_or_the_run_stops() {
+fn a_wait_for_a_link_ends_when_the_group_fails_or_the_run_stops() {
     let [here, there] = <[_; 2]>::try_from(World::new(2, local::Options::default())).ok().unwrap();
     there.poison("its work".into(), "it broke".into());
     let error = endless(WaitLimits { group: Some(here.watch()), ..WaitLimits::default() }).unwrap_err();
@@ -213,7 +213,7 @@ fn impatient(folder: &Path, faults: Vec<Fault>, limits: WaitLimits) -> Transfers
 
 fn reads(transfers: &Transfers, count: usize) -> offload::Result<()> {
     let extent = transfers.extent(Class::Parameters, PAGE)?;
-    let read = |_| transfers.read(CARGO, &extent, 0, transfers.staging(DType::F32, PAGE / 4).unwrap(), PAGE);
+    let read = |_| transfers.read(LABEL, &extent, 0, transfers.staging(DType::F32, PAGE / 4).unwrap(), PAGE);
     let reads: Vec<_> = (0..count).map(read).collect();
     // The last one first: it waits for all others.
     reads.into_iter().rev().try_for_each(|read| transfers.wait_staged(read).map(drop))
@@ -262,14 +262,14 @@ fn what_comes_from_a_slow_disk_crosses_to_the_device_as_soon_as_it_is_here() {
     let extent = transfers.extent(Class::Parameters, PAGE).unwrap();
     let staging = transfers.staging(DType::F32, PAGE / 4).unwrap();
     let mut back = device.allocate(Class::Parameters, DType::F32, PAGE / 4).unwrap();
-    let mut read = transfers.read(CARGO, &extent, 0, staging, PAGE);
+    let mut read = transfers.read(LABEL, &extent, 0, staging, PAGE);
     soon(|| transfers.is_done(&mut read));
     let done = Instant::now();
     while done.elapsed() < Duration::from_millis(21) {
         std::thread::yield_now();
     }
     let arrived = transfers.wait_staged(read).unwrap();
-    let crossing = transfers.forward(CARGO, back.view_mut(), &arrived).unwrap();
+    let crossing = transfers.copy_to_device(LABEL, back.view_mut(), &arrived).unwrap();
     assert!(!transfers.would_block(&crossing), "both legs were over");
     transfers.wait(crossing).unwrap();
 }
@@ -282,7 +282,7 @@ fn a_disk_that_fails_is_named_with_its_file_and_the_remedy() {
     let staging = transfers.staging(DType::F32, 1).unwrap();
     transfers.fail(Effect::Full);
     let error =
-        transfers.wait_staged(transfers.write(CARGO, &extent, 0, staging, PAGE)).err().unwrap().to_string();
+        transfers.wait_staged(transfers.write(LABEL, &extent, 0, staging, PAGE)).err().unwrap().to_string();
     assert!(error.contains("cannot write") && error.contains("disk is full"), "{error}");
     assert!(
         error.contains(&folder.path().display().to_string()) && error.contains("--offload-dir"),

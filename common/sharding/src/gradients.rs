@@ -7,7 +7,7 @@ use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
 use crate::replicas::ReplicaSum;
 use device::{Buffer, Class};
-use offload::{Cargo, Crossing};
+use offload::{Crossing, TransferLabel};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -226,9 +226,10 @@ impl InFlightSlice {
         }
         drop(full);
         let mut arrived = rank.device.allocate_host(Class::Workspace, sent.dtype(), sent.len())?;
-        let cargo = Cargo { class: Class::Gradients, unit };
+        let label = TransferLabel { class: Class::Gradients, unit };
         let complete = rank.shard_group().latest_complete();
-        let crossing = rank.transfers.share_since(complete, cargo, arrived.view_mut(), sent.view())?;
+        let crossing =
+            rank.transfers.copy_or_borrow_since(complete, label, arrived.view_mut(), sent.view())?;
         Ok(InFlightSlice { unit, crossing, sent, arrived })
     }
 }

@@ -3,7 +3,7 @@
 use crate::stage::Setup;
 use device::{Buffer, Class, DType, Place};
 use events::header::Sharded;
-use offload::{Cargo, Extent};
+use offload::{Extent, TransferLabel};
 use sharding::{
     AdamWShard, Optimizer, OwnSlice, Result, States, Storage, TrainingState, UnitBuffers, UnitId,
     WeightSource, source,
@@ -140,7 +140,7 @@ impl Setup {
             None => self.rank.kernels().fill(out, 0.0)?,
         }
         let bytes = staging.byte_len();
-        transfers.wait_staged(transfers.write(Cargo { class, unit }, &extent, 0, staging, bytes))?;
+        transfers.wait_staged(transfers.write(TransferLabel { class, unit }, &extent, 0, staging, bytes))?;
         Ok(extent)
     }
 }

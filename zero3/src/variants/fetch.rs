@@ -16,7 +16,7 @@ use super::context::ShardContext;
 use super::{Residency, ResidencyPolicy};
 use device::{Class, Place, View};
 use events::Pass;
-use offload::Cargo;
+use offload::TransferLabel;
 use sharding::{Error, GatherWindow, Rank, Result, Schedule, UnitId};
 use slot::{Slot, SlotState};
 use std::ops::Range;
@@ -165,7 +165,7 @@ impl ShardFetcher {
     ) -> Result<()> {
         let (is_complete, elements) = (Some(range.end) == self.offloaded_len[unit], range.end);
         let missing = Error::NoBuffer { unit, what: "slot for its updated shard" };
-        let cargo = Cargo { class: Class::Parameters, unit };
+        let label = TransferLabel { class: Class::Parameters, unit };
         let slot = match self.slots.iter().position(|slot| slot.unit() == Some(unit)) {
             Some(slot) => &mut self.slots[slot],
             None => self.assign_slot(&[]).ok_or(missing)?,
@@ -180,7 +180,7 @@ impl ShardFetcher {
             None => shard,
         };
         if is_complete {
-            slot.state = SlotState::Copying(unit, rank.transfers.share(cargo, out, from)?);
+            slot.state = SlotState::Copying(unit, rank.transfers.copy_or_borrow(label, out, from)?);
         }
         Ok(())
     }

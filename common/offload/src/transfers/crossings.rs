@@ -1,8 +1,8 @@
 //! Copies between device and main memory.
 
-use super::{Arriving, Cargo, Issued, Transfers};
+use super::{Issued, ReadBuffer, TransferLabel, Transfers};
 use crate::Result;
-use crate::way::Times;
+use crate::route_queue::Times;
 use device::{Copying, Place, View, ViewMut};
 use events::{Route, Work};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub struct Crossing {
     issued: Issued,
     copying: Copying,
-    /// When the copy begins and ends. A copy queued on a GPU ends later, unless the way is
+    /// When the copy begins and ends. A copy queued on a GPU ends later, unless the route is
     /// simulated.
     crosses: Times,
 }
@@ -24,8 +24,8 @@ impl Transfers {
     ///
     /// # Errors
     /// The driver's.
-    pub fn copy(&self, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
-        self.copy_from(self.now(), cargo, out, x)
+    pub fn copy(&self, label: TransferLabel, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
+        self.copy_from(self.now(), label, out, x)
     }
 
     /// Starts to copy a buffer that was read from a disk to the device, as [`Transfers::copy`]
@@ -33,9 +33,14 @@ impl Transfers {
     ///
     /// # Errors
     /// The driver's.
-    pub fn forward(&self, cargo: Cargo, out: ViewMut<'_>, from: &Arriving) -> Result<Crossing> {
+    pub fn copy_to_device(
+        &self,
+        label: TransferLabel,
+        out: ViewMut<'_>,
+        from: &ReadBuffer,
+    ) -> Result<Crossing> {
         let x = from.buffer.slice(0..out.len());
-        self.copy_from(self.at(from.complete), cargo, out, x)
+        self.copy_from(self.at(from.complete), label, out, x)
     }
 
     /// True if the device is the CPU, whose buffers are in main memory.
@@ -43,64 +48,77 @@ impl Transfers {
         self.device.gpu().is_none()
     }
 
-    /// True if a copy to the device takes no time: the device is the CPU, and the way to it is not
+    /// True if a copy to the device takes no time: the device is the CPU, and the route to it is not
     /// simulated.
     pub fn crosses_at_once(&self) -> bool {
-        self.device_in_main_memory() && self.ways.borrow()[Route::HostToDevice.index()].link.is_none()
+        self.device_in_main_memory() && self.queues.borrow()[Route::HostToDevice.index()].link.is_none()
     }
 
-    /// Starts a copy as [`Transfers::copy`] does, unless the device is the CPU: it reads `x` in
-    /// place, and `out` stays as it was.
+    /// Starts a copy as [`Transfers::copy`] does, unless the device is the CPU: the caller then
+    /// reads `x` in place, and `out` stays as it was. Either way the transfer counts.
     ///
     /// # Errors
     /// The driver's.
-    pub fn share(&self, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
-        self.share_from(self.now(), cargo, out, x)
+    pub fn copy_or_borrow(&self, label: TransferLabel, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
+        self.copy_or_borrow_from(self.now(), label, out, x)
     }
 
-    /// Starts a copy as [`Transfers::share`] does. `x` was complete at `complete`, and a simulated
-    /// way may have carried it since then.
+    /// Starts a copy as [`Transfers::copy_or_borrow`] does. `x` was complete at `complete`, and a simulated
+    /// link may have carried it since then.
     ///
     /// # Errors
     /// The driver's.
-    pub fn share_since(
+    pub fn copy_or_borrow_since(
         &self,
         complete: Instant,
-        cargo: Cargo,
+        label: TransferLabel,
         out: ViewMut<'_>,
         x: View<'_>,
     ) -> Result<Crossing> {
-        self.share_from(self.at(complete), cargo, out, x)
+        self.copy_or_borrow_from(self.at(complete), label, out, x)
     }
 
-    fn share_from(&self, ready: Duration, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
-        match self.device_in_main_memory() {
-            true => Ok(self.cross_in_place(ready, route_from(x.place()), cargo, x.len() * x.dtype().size())),
-            false => self.copy_from(ready, cargo, out, x),
+    fn copy_or_borrow_from(
+        &self,
+        ready: Duration,
+        label: TransferLabel,
+        out: ViewMut<'_>,
+        x: View<'_>,
+    ) -> Result<Crossing> {
+        if self.device_in_main_memory() {
+            let bytes = x.len() * x.dtype().size();
+            return Ok(self.cross_in_place(ready, route_from(x.place()), label, bytes));
         }
+        self.copy_from(ready, label, out, x)
     }
 
     /// Counts a transfer of `bytes` bytes from main memory to a CPU device: the kernel that
     /// computed them has written them there.
-    pub fn written(&self, cargo: Cargo, bytes: usize) -> Crossing {
-        self.cross_in_place(self.now(), Route::HostToDevice, cargo, bytes)
+    pub fn count_in_place_write(&self, label: TransferLabel, bytes: usize) -> Crossing {
+        self.cross_in_place(self.now(), Route::HostToDevice, label, bytes)
     }
 
-    fn cross_in_place(&self, ready: Duration, route: Route, cargo: Cargo, bytes: usize) -> Crossing {
-        let issued = self.issue(route, cargo, bytes as u64);
-        let crosses = self.ways.borrow_mut()[route.index()].cross(ready, bytes as u64, (ready, ready));
+    fn cross_in_place(&self, ready: Duration, route: Route, label: TransferLabel, bytes: usize) -> Crossing {
+        let issued = self.issue(route, label, bytes as u64);
+        let crosses = self.queues.borrow_mut()[route.index()].cross(ready, bytes as u64, (ready, ready));
         Crossing { issued, copying: Copying::done(), crosses }
     }
 
-    fn copy_from(&self, ready: Duration, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
+    fn copy_from(
+        &self,
+        ready: Duration,
+        label: TransferLabel,
+        out: ViewMut<'_>,
+        x: View<'_>,
+    ) -> Result<Crossing> {
         let route = route_from(x.place());
         let bytes = (x.len() * x.dtype().size()) as u64;
-        let issued = self.issue(route, cargo, bytes);
+        let issued = self.issue(route, label, bytes);
         let began = self.now();
-        let is_simulated = self.ways.borrow()[route.index()].link.is_some();
+        let is_simulated = self.queues.borrow()[route.index()].link.is_some();
         let work = (!is_simulated).then_some(Work::Transfer { sequence: issued.sequence });
         let copying = self.device.start_copy(out, x, work)?;
-        let crosses = self.ways.borrow_mut()[route.index()].cross(ready, bytes, (began, self.now()));
+        let crosses = self.queues.borrow_mut()[route.index()].cross(ready, bytes, (began, self.now()));
         Ok(Crossing { issued, copying, crosses })
     }
 

@@ -24,12 +24,12 @@ impl Transfers {
                 wait.answered();
             }
             let late = wait.too_long().map(|idle| self.hangs(issued, answers, idle));
-            if let Some(error) = wait.look(self.now()).err().or(late) {
+            if let Some(error) = wait.poll(self.now()).err().or(late) {
                 break Err(error);
             }
         };
         match outcome {
-            Ok(_) => wait.over(),
+            Ok(_) => wait.finish(),
             // The failure is emitted before the rank frees anything.
             Err(_) => self.emitter.emit(What::Failing),
         }
@@ -51,7 +51,7 @@ impl Transfers {
         self.winding_down.set(true);
     }
 
-    fn hurries(&self) -> bool {
+    fn skips_simulated_waits(&self) -> bool {
         self.winding_down.get() || self.limits.is_stopped()
     }
 
@@ -62,7 +62,7 @@ impl Transfers {
     /// As [`Transfers::wait_staged`].
     pub fn discard(&self, staged: Staged) -> Result<Buffer> {
         if let Some(booked) = staged.booked {
-            self.ways.borrow_mut()[staged.issued.route.index()].forget(self.now(), booked);
+            self.queues.borrow_mut()[staged.issued.route.index()].forget(self.now(), booked);
         }
         Ok(self.receive(staged)?.memory.buffer)
     }
@@ -71,7 +71,7 @@ impl Transfers {
     pub(super) fn sleep_until(&self, issued: Issued, due: Duration) -> Result<()> {
         let left = || {
             let left = due.saturating_sub(self.now());
-            if left.is_zero() || self.hurries() { Duration::ZERO } else { left }
+            if left.is_zero() || self.skips_simulated_waits() { Duration::ZERO } else { left }
         };
         if let Some(timeout) = self.limits.timeout.filter(|&timeout| left() > timeout) {
             let Issued { route, bytes, .. } = issued;
@@ -81,9 +81,9 @@ impl Transfers {
         let mut wait = self.limits.begin(self.now());
         while !left().is_zero() {
             std::thread::sleep(left().min(POLL_INTERVAL));
-            wait.look(self.now()).inspect_err(|_| self.emitter.emit(What::Failing))?;
+            wait.poll(self.now()).inspect_err(|_| self.emitter.emit(What::Failing))?;
         }
-        wait.over();
+        wait.finish();
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use crate::{Buckets, Error, Result};
 use device::{Buffer, Class, DType, Place, View, ViewMut};
 use events::Pass;
 use model::TrainingState;
-use offload::{Cargo, Extent};
+use offload::{Extent, TransferLabel};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -284,7 +284,7 @@ fn copy(storage: StateStorage<'_>, rank: &Rank, unit: UnitId, mut out: ViewMut<'
         StateStorage::Memory(state) => rank.kernels().copy(out, state)?,
         StateStorage::Disk(class, stretches) => {
             for (range, extent) in stretches {
-                let arrived = read_stretch(rank, Cargo { class, unit }, range.len(), extent)?;
+                let arrived = read_stretch(rank, TransferLabel { class, unit }, range.len(), extent)?;
                 let end = range.end.min(out.len());
                 let state = arrived.slice(0..end - range.start);
                 rank.kernels().copy(out.slice_mut(range.start..end), state)?;
@@ -299,10 +299,10 @@ fn copy(storage: StateStorage<'_>, rank: &Rank, unit: UnitId, mut out: ViewMut<'
 ///
 /// # Errors
 /// If main memory is full or the disk fails.
-pub fn read_stretch(rank: &Rank, cargo: Cargo, elements: usize, extent: &Extent) -> Result<Buffer> {
+pub fn read_stretch(rank: &Rank, label: TransferLabel, elements: usize, extent: &Extent) -> Result<Buffer> {
     let staging = rank.transfers.staging(DType::F32, elements)?;
     let bytes = staging.byte_len();
-    let read = rank.transfers.read(cargo, extent, 0, staging, bytes);
+    let read = rank.transfers.read(label, extent, 0, staging, bytes);
     Ok(rank.transfers.wait_staged(read)?.buffer)
 }
 

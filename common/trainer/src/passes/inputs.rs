@@ -5,7 +5,7 @@
 
 use crate::rank_error::{RankError, Result};
 use device::{Buffer, Class, DType, Place};
-use offload::{Cargo, Crossing, Extent, Staged};
+use offload::{Crossing, Extent, Staged, TransferLabel};
 use sharding::Rank;
 use std::rc::Rc;
 
@@ -74,8 +74,8 @@ impl Inputs {
         }))
     }
 
-    fn cargo(block: usize) -> Cargo {
-        Cargo { class: Class::Activations, unit: block }
+    fn label(block: usize) -> TransferLabel {
+        TransferLabel { class: Class::Activations, unit: block }
     }
 
     /// Starts to offload the input of `block`, which has computed its forward.
@@ -89,7 +89,7 @@ impl Inputs {
             Place::Disk => transfers.staging(self.dtype, self.len)?,
             _ => self.rank.device.allocate_host(Class::Activations, self.dtype, self.len)?,
         };
-        let crossing = transfers.copy(Self::cargo(block), copy.slice_mut(0..self.len), input.view())?;
+        let crossing = transfers.copy(Self::label(block), copy.slice_mut(0..self.len), input.view())?;
         self.leaving = Some(Leaving { block, _input: input, copy, crossing });
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Inputs {
         self.wait_for_write()?;
         let bytes = copy.byte_len();
         let extent = &self.extents[block];
-        self.writing = Some(self.rank.transfers.write(Self::cargo(block), extent, 0, copy, bytes));
+        self.writing = Some(self.rank.transfers.write(Self::label(block), extent, 0, copy, bytes));
         Ok(())
     }
 
@@ -136,12 +136,12 @@ impl Inputs {
         self.coming = Some(match &self.held[block] {
             Some(held) => {
                 let mut input = device.allocate(Class::Activations, self.dtype, self.len)?;
-                let crossing = transfers.copy(Self::cargo(block), input.view_mut(), held.view())?;
+                let crossing = transfers.copy(Self::label(block), input.view_mut(), held.view())?;
                 Coming::Crossing(input, crossing)
             }
             None => {
                 let (staging, extent) = (transfers.staging(self.dtype, self.len)?, &self.extents[block]);
-                Coming::Reading(transfers.read(Self::cargo(block), extent, 0, staging, extent.bytes()))
+                Coming::Reading(transfers.read(Self::label(block), extent, 0, staging, extent.bytes()))
             }
         });
         Ok(())
@@ -162,7 +162,7 @@ impl Inputs {
             Some(Coming::Reading(staged)) => {
                 let arrived = transfers.wait_staged(staged)?;
                 let mut input = device.allocate(Class::Activations, self.dtype, self.len)?;
-                let crossing = transfers.forward(Self::cargo(block), input.view_mut(), &arrived)?;
+                let crossing = transfers.copy_to_device(Self::label(block), input.view_mut(), &arrived)?;
                 transfers.wait(crossing)?;
                 Ok(input)
             }

@@ -1,7 +1,7 @@
 //! The buffers through which one shard is fetched.
 
 use device::{Buffer, Class, DType, Place};
-use offload::{Cargo, Crossing, Staged};
+use offload::{Crossing, Staged, TransferLabel};
 use sharding::{Error, Rank, Result, Storage, UnitBuffers, UnitId};
 
 /// Buffers for one shard. A CPU device reads a shard where it is stored in main memory, or from
@@ -85,15 +85,15 @@ impl Slot {
     /// Starts to fetch `unit`'s shard from where it is stored.
     pub(super) fn start(&mut self, unit: UnitId, rank: &Rank, parameters: &UnitBuffers) -> Result<()> {
         let missing = Error::Missing { unit, what: "parameters" };
-        let cargo = Cargo { class: Class::Parameters, unit };
+        let label = TransferLabel { class: Class::Parameters, unit };
         self.state = match parameters.storage(unit).ok_or(missing.clone())? {
             Storage::Buffer(shard) => {
                 let out = self.buffer.slice_mut(0..shard.len());
-                SlotState::Copying(unit, rank.transfers.share(cargo, out, shard.view())?)
+                SlotState::Copying(unit, rank.transfers.copy_or_borrow(label, out, shard.view())?)
             }
             Storage::Disk(extent, _) => {
                 let staging = self.staging.take().ok_or(missing)?;
-                let read = rank.transfers.read(cargo, extent, 0, staging, extent.bytes());
+                let read = rank.transfers.read(label, extent, 0, staging, extent.bytes());
                 SlotState::Reading(unit, Box::new(read))
             }
         };
@@ -106,10 +106,15 @@ impl Slot {
             SlotState::Copying(_, crossing) => rank.transfers.wait(crossing)?,
             SlotState::Reading(unit, staged) => {
                 let arrived = rank.transfers.wait_staged(*staged)?;
-                let cargo = Cargo { class: Class::Parameters, unit };
+                let label = TransferLabel { class: Class::Parameters, unit };
                 let out = self.buffer.slice_mut(0..elements);
                 let shard = arrived.buffer.slice(0..elements);
-                rank.transfers.wait(rank.transfers.share_since(arrived.complete, cargo, out, shard)?)?;
+                rank.transfers.wait(rank.transfers.copy_or_borrow_since(
+                    arrived.complete,
+                    label,
+                    out,
+                    shard,
+                )?)?;
                 self.staging = Some(arrived.buffer);
             }
             SlotState::Empty | SlotState::Filling(_) | SlotState::Retained(_) => {}

@@ -7,7 +7,7 @@ use crate::Result;
 use crate::optimizer::States;
 use device::{Class, DType, View};
 use offload::transfers::span;
-use offload::{Cargo, Transfers};
+use offload::{TransferLabel, Transfers};
 
 impl Pager<'_> {
     /// Issues the transfers that piece number `next` needs for its update.
@@ -17,9 +17,13 @@ impl Pager<'_> {
         let states = StatesOf::new(piece, &self.units[unit].states.states);
         slot.move_states(self.rank, states, Transfers::read);
         if let Some(gradients) = &mut slot.gradients {
-            let cargo = Cargo { class: Class::Gradients, unit };
+            let label = TransferLabel { class: Class::Gradients, unit };
             let from = self.buffers.gradients.slice(unit, piece.in_unit.clone())?;
-            slot.incoming_copies.push(transfers.share(cargo, gradients.slice_mut(0..elements), from)?);
+            slot.incoming_copies.push(transfers.copy_or_borrow(
+                label,
+                gradients.slice_mut(0..elements),
+                from,
+            )?);
         }
         // f32 parameters are the master weights that the device updates.
         if self.dtype == DType::F32 { self.fetch_parameters(next) } else { Ok(()) }
@@ -30,19 +34,19 @@ impl Pager<'_> {
     fn fetch_parameters(&mut self, next: usize) -> Result<()> {
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
         let (unit, slot) = (piece.unit, &mut self.slots[index]);
-        let cargo = Cargo { class: Class::Parameters, unit };
+        let label = TransferLabel { class: Class::Parameters, unit };
         match piece.write_back {
             WriteBack::DeviceToHost => {
                 let on_device = slot.on_device.as_mut().ok_or(missing(unit))?;
                 let from = self.buffers.parameters.get(unit)?.slice(piece.in_buffer.clone());
                 let to = on_device.slice_mut(0..piece.in_slice.len());
-                slot.incoming_copies.push(transfers.copy(cargo, to, from)?);
+                slot.incoming_copies.push(transfers.copy(label, to, from)?);
             }
             WriteBack::DeviceToDisk => {
                 let (extent, size) = (self.buffers.parameters.extent(unit)?, self.dtype.size());
                 let (at, bytes) = (piece.in_buffer.start * size, span(&piece.in_buffer, size, piece.is_last));
                 let staged = slot.parameters.take().ok_or(missing(unit))?;
-                slot.incoming_parameters = Some(transfers.read(cargo, extent, at, staged, bytes));
+                slot.incoming_parameters = Some(transfers.read(label, extent, at, staged, bytes));
             }
             _ => {}
         }
@@ -57,9 +61,9 @@ impl Pager<'_> {
         if let Some(parameters) = slot.incoming_parameters.take() {
             let arrived = transfers.wait_staged(parameters)?;
             let on_device = slot.on_device.as_mut().ok_or(missing(unit))?;
-            let cargo = Cargo { class: Class::Parameters, unit };
-            transfers.wait(transfers.forward(
-                cargo,
+            let label = TransferLabel { class: Class::Parameters, unit };
+            transfers.wait(transfers.copy_to_device(
+                label,
                 on_device.slice_mut(0..piece.in_slice.len()),
                 &arrived,
             )?)?;
@@ -104,14 +108,16 @@ impl Pager<'_> {
     fn write_back(&mut self, next: usize) -> Result<()> {
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
         let (unit, elements, held) = (piece.unit, piece.in_slice.len(), piece.in_buffer.clone());
-        let (slot, cargo) = (&mut self.slots[index], Cargo { class: Class::Parameters, unit });
+        let (slot, label) = (&mut self.slots[index], TransferLabel { class: Class::Parameters, unit });
         let parameters = &mut *self.buffers.parameters;
         let copied = |from: View<'_>| -> Result<_> {
-            Ok(Some(transfers.copy(cargo, parameters.get_mut(unit)?.slice_mut(held), from)?))
+            Ok(Some(transfers.copy(label, parameters.get_mut(unit)?.slice_mut(held), from)?))
         };
         slot.outgoing_copy = match piece.write_back {
             WriteBack::InPlace | WriteBack::HostToDisk => None,
-            WriteBack::IntoDevice => Some(transfers.written(cargo, elements * self.dtype.size())),
+            WriteBack::IntoDevice => {
+                Some(transfers.count_in_place_write(label, elements * self.dtype.size()))
+            }
             WriteBack::MasterToDevice => match (&self.units[unit].states.states, &slot.states) {
                 (States::Memory { master: Some(master), .. }, _) => {
                     copied(master.slice(piece.in_slice.clone()))?
@@ -128,7 +134,7 @@ impl Pager<'_> {
             WriteBack::DeviceToDisk => {
                 let from = slot.on_device.as_ref().ok_or(missing(unit))?.slice(0..elements);
                 let to = slot.parameters.as_mut().ok_or(missing(unit))?.slice_mut(0..elements);
-                Some(transfers.copy(cargo, to, from)?)
+                Some(transfers.copy(label, to, from)?)
             }
         };
         Ok(())
@@ -141,8 +147,8 @@ impl Pager<'_> {
         let (at, bytes) = (piece.in_buffer.start * size, span(&piece.in_buffer, size, piece.is_last));
         let extent = self.buffers.parameters.extent(piece.unit)?;
         let staged = slot.parameters.take().ok_or(missing(piece.unit))?;
-        let cargo = Cargo { class: Class::Parameters, unit: piece.unit };
-        slot.outgoing_parameters = Some(self.rank.transfers.write(cargo, extent, at, staged, bytes));
+        let label = TransferLabel { class: Class::Parameters, unit: piece.unit };
+        slot.outgoing_parameters = Some(self.rank.transfers.write(label, extent, at, staged, bytes));
         Ok(())
     }
 

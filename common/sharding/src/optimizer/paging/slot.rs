@@ -8,7 +8,7 @@ use crate::rank::Rank;
 use crate::{Error, Result};
 use device::{Buffer, Class, DType, Place};
 use model::TrainingState;
-use offload::{Cargo, Crossing, Extent, OnDisk, Staged, Transfers, paged};
+use offload::{Crossing, Extent, OnDisk, Staged, TransferLabel, Transfers, paged};
 
 /// Master weights, momentum and variance of one piece.
 pub(super) type StateBuffers = [Buffer; TrainingState::ALL.len()];
@@ -29,14 +29,14 @@ impl<'a> StatesOf<'a> {
     }
 
     fn on_disk(&self, number: usize) -> OnDisk<'a> {
-        let cargo = Cargo { class: Class::Optimizer, unit: self.piece.unit };
-        OnDisk { cargo, extent: &self.extents[number], bytes: paged(4 * self.piece.in_slice.len()) }
+        let label = TransferLabel { class: Class::Optimizer, unit: self.piece.unit };
+        OnDisk { label, extent: &self.extents[number], bytes: paged(4 * self.piece.in_slice.len()) }
     }
 }
 
 /// Starts a transfer between a buffer and an extent. The numbers are the extent's first byte and
 /// the number of bytes.
-pub(super) type Start = fn(&Transfers, Cargo, &Extent, usize, Buffer, usize) -> Staged;
+pub(super) type Start = fn(&Transfers, TransferLabel, &Extent, usize, Buffer, usize) -> Staged;
 
 /// The buffers of one piece in flight. A buffer is `None` while a transfer holds it, or if it is
 /// not needed.
@@ -108,8 +108,8 @@ impl Slot {
     pub(super) fn move_states(&mut self, rank: &Rank, of: Option<StatesOf<'_>>, start: Start) {
         let (Some(of), Some(states)) = (of, self.states.take()) else { return };
         let start = |(number, buffer)| {
-            let OnDisk { cargo, extent, bytes } = of.on_disk(number);
-            start(&rank.transfers, cargo, extent, 0, buffer, bytes)
+            let OnDisk { label, extent, bytes } = of.on_disk(number);
+            start(&rank.transfers, label, extent, 0, buffer, bytes)
         };
         self.moving = states.into_iter().enumerate().map(start).collect();
     }

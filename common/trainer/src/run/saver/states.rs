@@ -5,7 +5,7 @@ use super::{HEARTBEAT, LEAVING, POLL_INTERVAL, Saver, room};
 use crate::rank_error::{Result, other};
 use checkpoint::ShardWriter;
 use device::{Buffer, View};
-use offload::Cargo;
+use offload::TransferLabel;
 use sharding::{Optimizer, Rank, StateStorage, TrainingState, UnitBuffers, read_stretch};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -58,7 +58,8 @@ impl Saver {
                     StateStorage::Disk(class, stretches) => {
                         for (range, extent) in stretches {
                             self.send_heartbeat_if_due()?;
-                            let read = read_stretch(&self.rank, Cargo { class, unit }, range.len(), extent)?;
+                            let read =
+                                read_stretch(&self.rank, TransferLabel { class, unit }, range.len(), extent)?;
                             let (start, end) = (part.start.max(range.start), part.end.min(range.end));
                             if start < end {
                                 stream.add(read.slice(start - range.start..end - range.start))?;

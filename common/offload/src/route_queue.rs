@@ -1,4 +1,4 @@
-//! The way between two places in one direction: one transfer at a time.
+//! The queue of transfers on one route: between two places in one direction, one at a time.
 
 use collectives::local::Link;
 use std::collections::HashMap;
@@ -7,9 +7,10 @@ use std::time::Duration;
 /// When a transfer begins and ends.
 pub(crate) type Times = (Duration, Duration);
 
-/// A way that transfers take one after the other. Times are the run's, without pauses.
+/// The transfers on one route, which take it one after the other. Times are the run's, without
+/// pauses.
 #[derive(Default)]
-pub(crate) struct Way {
+pub(crate) struct RouteQueue {
     /// The speed of a simulated link; `None` for a real one.
     pub(crate) link: Option<Link>,
     /// When a simulated link has delivered the transfers that have begun.
@@ -32,10 +33,10 @@ struct Booking {
     first: bool,
 }
 
-impl Way {
-    /// Returns a way that is simulated as `link`; a real one for `None`.
+impl RouteQueue {
+    /// Returns the queue of a route that is simulated as `link`; of a real one for `None`.
     pub(crate) fn new(link: Option<Link>) -> Self {
-        Way { link, ..Way::default() }
+        RouteQueue { link, ..RouteQueue::default() }
     }
 
     /// Returns when `bytes` bytes cross that are ready at `ready`; `moved` is when they were really copied.
@@ -76,7 +77,7 @@ impl Way {
         (began, ended)
     }
 
-    /// Drops transfer `number` at `now`. If it has begun, the way is busy until it ends.
+    /// Drops transfer `number` at `now`. If it has begun, the route is busy until it ends.
     pub(crate) fn forget(&mut self, now: Duration, number: u64) {
         self.begin_until(now);
         self.begun.remove(&number);
@@ -115,51 +116,51 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn transfers_queue_on_a_simulated_way() {
-        let mut way = Way::new(Some(Link { latency: MS, bandwidth: 1e6 }));
+    fn transfers_queue_on_a_simulated_route() {
+        let mut queue = RouteQueue::new(Some(Link { latency: MS, bandwidth: 1e6 }));
         let none = (Duration::ZERO, Duration::ZERO);
-        assert_eq!(way.cross(10 * MS, 2000, none), (10 * MS, 13 * MS));
-        assert_eq!(way.cross(11 * MS, 1000, none), (13 * MS, 15 * MS), "it waits for the one before");
-        assert_eq!(way.cross(20 * MS, 0, none), (20 * MS, 21 * MS), "the way was idle");
-        assert_eq!(way.cross(21 * MS, 0, (MS, 30 * MS)), (21 * MS, 30 * MS), "no faster than in truth");
+        assert_eq!(queue.cross(10 * MS, 2000, none), (10 * MS, 13 * MS));
+        assert_eq!(queue.cross(11 * MS, 1000, none), (13 * MS, 15 * MS), "it waits for the one before");
+        assert_eq!(queue.cross(20 * MS, 0, none), (20 * MS, 21 * MS), "the route was idle");
+        assert_eq!(queue.cross(21 * MS, 0, (MS, 30 * MS)), (21 * MS, 30 * MS), "no faster than in truth");
     }
 
     #[test]
     fn what_is_first_goes_before_what_has_not_begun() {
-        let mut way = Way::new(Some(Link { latency: Duration::ZERO, bandwidth: 1e6 }));
-        let mut book = |now: u32, first| way.book(now * MS, now * MS, 1000, first).unwrap();
+        let mut queue = RouteQueue::new(Some(Link { latency: Duration::ZERO, bandwidth: 1e6 }));
+        let mut book = |now: u32, first| queue.book(now * MS, now * MS, 1000, first).unwrap();
         let patient: [u64; 3] = std::array::from_fn(|_| book(0, false));
         let first = book(1, true);
         let second = book(1, true);
         // The second of the patient ones would have begun in this very moment.
-        let times = |way: &Way, number| way.crosses(number).unwrap().0;
-        assert_eq!(patient.map(|number| times(&way, number)), [Duration::ZERO, 3 * MS, 4 * MS]);
-        assert_eq!([first, second].map(|number| times(&way, number)), [MS, 2 * MS]);
-        way.forget(MS, second);
-        assert_eq!(times(&way, patient[1]), 2 * MS, "what is dropped before it begins takes no time");
-        // Later by 1 ms than the way promised.
-        assert_eq!(way.deliver(MS, Some(first), (MS, 3 * MS)), (MS, 3 * MS));
-        assert_eq!(times(&way, patient[1]), 3 * MS);
-        assert_eq!(way.deliver(MS, Some(patient[0]), (Duration::ZERO, MS)), (Duration::ZERO, MS));
-        assert_eq!(way.deliver(MS, Some(patient[2]), (MS, MS)), (4 * MS, 5 * MS));
-        assert_eq!(times(&way, patient[1]), 3 * MS, "it began before that");
+        let times = |queue: &RouteQueue, number| queue.crosses(number).unwrap().0;
+        assert_eq!(patient.map(|number| times(&queue, number)), [Duration::ZERO, 3 * MS, 4 * MS]);
+        assert_eq!([first, second].map(|number| times(&queue, number)), [MS, 2 * MS]);
+        queue.forget(MS, second);
+        assert_eq!(times(&queue, patient[1]), 2 * MS, "what is dropped before it begins takes no time");
+        // Later by 1 ms than the queue promised.
+        assert_eq!(queue.deliver(MS, Some(first), (MS, 3 * MS)), (MS, 3 * MS));
+        assert_eq!(times(&queue, patient[1]), 3 * MS);
+        assert_eq!(queue.deliver(MS, Some(patient[0]), (Duration::ZERO, MS)), (Duration::ZERO, MS));
+        assert_eq!(queue.deliver(MS, Some(patient[2]), (MS, MS)), (4 * MS, 5 * MS));
+        assert_eq!(times(&queue, patient[1]), 3 * MS, "it began before that");
     }
 
     #[test]
     fn what_has_begun_keeps_its_times() {
-        let mut way = Way::new(Some(Link { latency: Duration::ZERO, bandwidth: 1e6 }));
+        let mut queue = RouteQueue::new(Some(Link { latency: Duration::ZERO, bandwidth: 1e6 }));
         let booked: [u64; 3] =
-            std::array::from_fn(|_| way.book(Duration::ZERO, Duration::ZERO, 1000, false).unwrap());
+            std::array::from_fn(|_| queue.book(Duration::ZERO, Duration::ZERO, 1000, false).unwrap());
         let [late, dropped, last] = booked;
-        way.forget(MS + MS / 2, dropped);
-        assert_eq!(way.crosses(last), Some((2 * MS, 3 * MS)), "what is dropped had begun");
+        queue.forget(MS + MS / 2, dropped);
+        assert_eq!(queue.crosses(last), Some((2 * MS, 3 * MS)), "what is dropped had begun");
         // At 5 ms the last one has crossed, too.
-        assert_eq!(way.deliver(5 * MS, Some(late), (Duration::ZERO, 5 * MS)), (Duration::ZERO, 5 * MS));
-        assert_eq!(way.deliver(5 * MS, Some(last), (MS, MS)), (2 * MS, 3 * MS));
+        assert_eq!(queue.deliver(5 * MS, Some(late), (Duration::ZERO, 5 * MS)), (Duration::ZERO, 5 * MS));
+        assert_eq!(queue.deliver(5 * MS, Some(last), (MS, MS)), (2 * MS, 3 * MS));
     }
 
     #[test]
-    fn a_real_way_takes_what_it_takes() {
-        assert_eq!(Way::default().cross(MS, 1 << 30, (2 * MS, 3 * MS)), (2 * MS, 3 * MS));
+    fn a_real_route_takes_what_it_takes() {
+        assert_eq!(RouteQueue::default().cross(MS, 1 << 30, (2 * MS, 3 * MS)), (2 * MS, 3 * MS));
     }
 }
