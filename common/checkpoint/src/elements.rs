@@ -7,7 +7,7 @@ use safetensors::Dtype;
 use std::io;
 
 /// Elements converted per read of a 16-bit tensor: 64 KiB.
-const CHUNK: usize = 32 * 1024;
+const CONVERTED_AT_ONCE: usize = 32 * 1024;
 
 /// An element type of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,9 +79,9 @@ fn decode_chunks(
     values: &mut [f32],
     read: impl Fn(&mut [u8], u64) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut bits = vec![0u16; CHUNK.min(values.len())];
+    let mut bits = vec![0u16; CONVERTED_AT_ONCE.min(values.len())];
     let mut offset = start * 2;
-    for values in values.chunks_mut(CHUNK) {
+    for values in values.chunks_mut(CONVERTED_AT_ONCE) {
         let bits = &mut bits[..values.len()];
         read(bytemuck::cast_slice_mut(bits), offset)?;
         in_file_order(bits, u16::swap_bytes);
@@ -121,9 +121,9 @@ fn encode_chunks<T: Pod, E>(
     mut write: impl FnMut(u64, &[u8]) -> Result<(), E>,
     convert: impl Fn(&mut [T], &[f32]),
 ) -> Result<(), E> {
-    let mut bits = vec![T::zeroed(); CHUNK.min(values.len())];
+    let mut bits = vec![T::zeroed(); CONVERTED_AT_ONCE.min(values.len())];
     let mut offset = 0;
-    for values in values.chunks(CHUNK) {
+    for values in values.chunks(CONVERTED_AT_ONCE) {
         let bits = &mut bits[..values.len()];
         convert(bits, values);
         write(offset, bytemuck::cast_slice(bits))?;
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn pieces_are_all_of_the_values() {
-        let values: Vec<f32> = (0..2 * CHUNK + 7).map(|i| i as f32).collect();
+        let values: Vec<f32> = (0..2 * CONVERTED_AT_ONCE + 7).map(|i| i as f32).collect();
         let expected: Vec<u16> = values.iter().map(|&value| bf16::from_f32(value).to_bits()).collect();
         assert_eq!(encoded(ElementType::Bf16, &values), expected);
     }

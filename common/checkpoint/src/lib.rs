@@ -56,7 +56,9 @@ pub use model_files::ModelFiles;
 pub use reader::Reader;
 pub use state::blocks::BLOCK;
 pub use state::lock::Locking;
-pub use state::{Checkpoints, FileRecord, Generation, Manifest, Run, RunLock, ShardLayout, ShardWriter};
+pub use state::{
+    Checkpoints, ElementRange, FileRecord, Generation, Manifest, RunLock, ShardLayout, ShardWriter,
+};
 pub use writer::{Format, Writer};
 
 /// The result of this crate's functions.

@@ -67,10 +67,11 @@ impl Job {
 
     /// Refuses a placement of parameters or activations that the job cannot offload.
     fn check_placement(&self) -> Result<(), InvalidJob> {
-        let Placement { parameters, activations, buffers, piece, .. } = self.placement;
-        for (name, count) in
-            [("staging buffers", buffers.unwrap_or(1)), ("elements per sub-group", piece.unwrap_or(1))]
-        {
+        let Placement { parameters, activations, buffers, sub_group_size, .. } = self.placement;
+        for (name, count) in [
+            ("staging buffers", buffers.unwrap_or(1)),
+            ("elements per sub-group", sub_group_size.unwrap_or(1)),
+        ] {
             if count == 0 {
                 return Err(InvalidJob::Zero { name });
             }
@@ -127,8 +128,9 @@ impl Job {
         // Of an offloaded state each piece takes whole pages, in both directions of every step, and
         // each fetch slot is as large as the largest unit.
         let units = 9.0 * layers + 2.0;
-        let pages =
-            (parameters / self.placement.piece() as f64 + units * self.micro_batches as f64) * 8.0 * 4096.0;
+        let pages = (parameters / self.placement.sub_group_size() as f64 + units * self.micro_batches as f64)
+            * 8.0
+            * 4096.0;
         let buffers = self.placement.fetch_buffers().max(self.placement.update_buffers(u64::MAX));
         let slots = units.min(buffers as f64) * parameters;
         32.0 * (activations + traffic + slots + pages)

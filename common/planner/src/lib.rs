@@ -58,7 +58,7 @@ pub use moment::{Moment, Peak};
 pub use partition::{Partition, Unit};
 pub use phases::{PerPhase, RunCounts};
 pub use placement::{
-    Limits, MIN_STREAM_PIECES, PIECE, Placement, STREAM_BUFFER, STREAM_BUFFERS, Saving, place_word,
+    Limits, MIN_STREAM_PIECES, Placement, STREAM_BUFFER, STREAM_BUFFERS, SUB_GROUP, Saving, place_word,
 };
 pub use predict::{Prediction, RankPrediction, peaks_without_updates, predict};
 pub use recipe::{ModelStates, Recipe};

@@ -101,7 +101,7 @@ impl Offload {
 
     /// Returns the pieces in which a slice of `elements` is updated: the full ones, and the last.
     pub(crate) fn pieces(&self, elements: u64) -> impl Iterator<Item = Pieces> + use<> {
-        let size = self.placement.piece();
+        let size = self.placement.sub_group_size();
         let full = elements.saturating_sub(1) / size;
         let before = (full > 0).then_some(Pieces { times: full, elements: size, in_pages: false });
         let in_pages = self.parameters(full * size).is_multiple_of(PAGE);
@@ -140,7 +140,7 @@ impl Offload {
         let leaves = !self.updates_on_device();
         let needing = |needs: &dyn Fn(&Slices) -> bool| {
             let elements = self.units.iter().filter(|unit| needs(unit)).map(|unit| unit.optimizer);
-            elements.max().unwrap_or(0).min(self.placement.piece())
+            elements.max().unwrap_or(0).min(self.placement.sub_group_size())
         };
         let any = needing(&|_| true);
         let gradients = if leaves && !self.follows { any * self.recipe.gradients } else { 0 };

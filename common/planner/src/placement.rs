@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub type Limits = [Option<u64>; Place::ALL.len()];
 
 /// Default number of elements that an offloaded update processes at a time.
-pub const PIECE: u64 = 4 << 20;
+pub const SUB_GROUP: u64 = 4 << 20;
 
 /// Maximum number of staging buffers of each kind that flags and files may ask for.
 pub const MOST_BUFFERS: u64 = 16;
@@ -39,9 +39,10 @@ pub struct Placement {
     /// states are stored on disk the number of its pieces minus 3, at least 3 and at most 6. There
     /// are never more buffers than pieces or shards.
     pub buffers: Option<u64>,
-    /// Maximum number of elements that are updated at a time. `None` for the default: [`PIECE`] if
+    /// Maximum number of elements that are updated at a time. `None` for the default: [`SUB_GROUP`] if
     /// anything is offloaded, else no limit.
-    pub piece: Option<u64>,
+    #[serde(rename = "piece")]
+    pub sub_group_size: Option<u64>,
     /// Whether the run gathers weights in main memory, to hash or save them.
     pub gathers_states: bool,
     /// How the run saves checkpoints.
@@ -95,8 +96,8 @@ impl Placement {
     }
 
     /// Returns the maximum number of elements that are updated at a time.
-    pub fn piece(&self) -> u64 {
-        self.piece.unwrap_or(if self.any_states() { PIECE } else { u64::MAX })
+    pub fn sub_group_size(&self) -> u64 {
+        self.sub_group_size.unwrap_or(if self.any_states() { SUB_GROUP } else { u64::MAX })
     }
 }
 

@@ -81,7 +81,7 @@ pub fn placement(config: &Config) -> Placement {
         parameters: offload.parameters,
         activations: offload.activations,
         buffers: offload.buffers.map(|count| count as u64),
-        piece: config.communication.sub_group_size.map(|elements| elements as u64),
+        sub_group_size: config.communication.sub_group_size.map(|elements| elements as u64),
         gathers_states: config.hashed || config.output.save.is_some(),
         saving: saving(config),
     }

@@ -85,8 +85,8 @@ pub enum Storage {
 pub enum StateStorage<'a> {
     /// In memory, all of it.
     Memory(View<'a>),
-    /// On disk, counted under this class, in stretches of these elements. A stretch of parameters
-    /// may extend beyond the slice.
+    /// On disk, counted under this class: extents, and the elements that each stores. An extent of
+    /// parameters may store elements beyond the slice.
     Disk(Class, Vec<(Range<usize>, &'a Extent)>),
 }
 

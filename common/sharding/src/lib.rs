@@ -52,7 +52,7 @@ pub use mesh::{Mesh, MeshShape};
 pub use model::TrainingState;
 pub use norm::{global_norm, local_norm};
 pub use optimizer::{
-    AdamWShard, AfterStep, Optimizer, OwnSlice, States, Update, UpdateBuffers, UpdatedShardSink, read_stretch,
+    AdamWShard, AfterStep, Optimizer, OwnSlice, States, Update, UpdateBuffers, UpdatedShardSink, read_extent,
 };
 pub use partition::{Partition, TensorPart, Unit, UnitId, WholeTensors};
 pub use pass_span::PassSpan;

@@ -14,7 +14,7 @@ pub struct OffloadPlacement {
     /// Number of staging buffers of each kind; `None` for the default.
     pub buffers: Option<usize>,
     /// Maximum number of elements that are updated at a time.
-    pub piece: usize,
+    pub sub_group_size: usize,
 }
 
 impl OffloadPlacement {
@@ -23,7 +23,7 @@ impl OffloadPlacement {
         optimizer: Place::Device,
         parameters: Place::Device,
         buffers: None,
-        piece: usize::MAX,
+        sub_group_size: usize::MAX,
     };
 
     /// Returns the number of fetch buffers: by default 3, for one shard being gathered and two

@@ -22,7 +22,7 @@ pub trait WeightSource: Send + Sync {
 }
 
 /// Number of elements that are rounded at a time. The next ones reuse the memory.
-const PIECE: usize = 1 << 22;
+const ROUNDED_AT_ONCE: usize = 1 << 22;
 
 /// Writes elements `slice` of `unit` to `out`, rounded to its type; padding is zero.
 ///
@@ -39,9 +39,9 @@ pub fn write(
     if out.on_host() && out.dtype() == DType::F32 {
         return read(partition, unit, slice, source, out.as_mut_slice());
     }
-    let mut values = device.room(slice.len().min(PIECE))?;
-    for start in slice.clone().step_by(PIECE) {
-        let piece = start..(start + PIECE).min(slice.end);
+    let mut values = device.room(slice.len().min(ROUNDED_AT_ONCE))?;
+    for start in slice.clone().step_by(ROUNDED_AT_ONCE) {
+        let piece = start..(start + ROUNDED_AT_ONCE).min(slice.end);
         values.resize(piece.len(), 0f32);
         read(partition, unit, piece.clone(), source, &mut values)?;
         device.write_rounded(out.slice_mut(start - slice.start..piece.end - slice.start), &values)?;

@@ -13,16 +13,16 @@ use storage::{Disk, Ticket};
 #[path = "../tests/block/mod.rs"]
 mod block;
 
-const PIECE: usize = 64 << 20;
+const TRANSFER_BYTES: usize = 64 << 20;
 const BUFFERS: usize = 2;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let number = |at: usize, default: u64| arguments.get(at).map_or(Ok(default), |word| word.parse());
     let folder = PathBuf::from(arguments.first().ok_or("give the directory to write in")?);
-    let (pieces, threads) = ((number(1, 1)? << 30) / PIECE as u64, number(2, BUFFERS as u64)?);
+    let (pieces, threads) = ((number(1, 1)? << 30) / TRANSFER_BYTES as u64, number(2, BUFFERS as u64)?);
     let disk = Disk::new(threads as usize);
-    let mut free: Vec<Block> = (0..BUFFERS).map(|_| Block::new(PIECE)).collect();
+    let mut free: Vec<Block> = (0..BUFFERS).map(|_| Block::new(TRANSFER_BYTES)).collect();
     let file = disk.scratch(&folder.join(format!("sequential-{}", std::process::id())))?;
     let write = |block: Block, offset| disk.write(&file, offset, block);
     let read = |block: Block, offset| disk.read(&file, offset, block);
@@ -48,11 +48,11 @@ fn rate(
         {
             free.push(oldest.wait()?.memory);
         }
-        in_flight.extend(free.pop().map(|block| transfer(block, piece * PIECE as u64)));
+        in_flight.extend(free.pop().map(|block| transfer(block, piece * TRANSFER_BYTES as u64)));
     }
     for ticket in in_flight {
         free.push(ticket.wait()?.memory);
     }
     end()?;
-    Ok((pieces * PIECE as u64) as f64 / 1e9 / started.elapsed().as_secs_f64())
+    Ok((pieces * TRANSFER_BYTES as u64) as f64 / 1e9 / started.elapsed().as_secs_f64())
 }

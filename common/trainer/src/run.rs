@@ -79,12 +79,12 @@ pub(crate) fn train(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'_>) -> Res
 /// Returns where model states are stored in `plan`'s run.
 fn offload_placement(plan: &Plan) -> OffloadPlacement {
     let offload = &plan.config.offload;
-    let whole = if offload.any_states() { planner::PIECE as usize } else { usize::MAX };
+    let whole = if offload.any_states() { planner::SUB_GROUP as usize } else { usize::MAX };
     OffloadPlacement {
         optimizer: offload.optimizer,
         parameters: offload.parameters,
         buffers: offload.buffers,
-        piece: plan.config.communication.sub_group_size.unwrap_or(whole),
+        sub_group_size: plan.config.communication.sub_group_size.unwrap_or(whole),
     }
 }
 

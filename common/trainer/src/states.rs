@@ -69,7 +69,7 @@ impl Setup {
     /// master weights if parameters are f32 and the optimizer is on the device: the parameters are
     /// the master weights.
     fn optimizer(&self, unit: UnitId, range: Range<usize>) -> Result<AdamWShard> {
-        let (place, piece) = (self.placement.optimizer, self.placement.piece);
+        let (place, sub_group_size) = (self.placement.optimizer, self.placement.sub_group_size);
         let from = |state| match (state, &self.moments) {
             (TrainingState::Weight, _) => Some(&*self.source),
             (TrainingState::Momentum, Some([momentum, _])) => Some(&**momentum),
@@ -77,7 +77,7 @@ impl Setup {
             (_, None) => None,
         };
         let states = if place == Place::Disk {
-            let pieces = AdamWShard::cut(range.len(), piece);
+            let pieces = AdamWShard::cut(range.len(), sub_group_size);
             let on_disk = |piece: Range<usize>| {
                 let elements = range.start + piece.start..range.start + piece.end;
                 let kind = (Class::Optimizer, DType::F32);
@@ -97,7 +97,7 @@ impl Setup {
                 moments: Box::new([load(TrainingState::Momentum)?, load(TrainingState::Variance)?]),
             }
         };
-        Ok(AdamWShard::new(&self.partition, unit, &range, states, piece))
+        Ok(AdamWShard::new(&self.partition, unit, &range, states, sub_group_size))
     }
 
     fn zeros(&self, place: Place, class: Class, dtype: DType, len: usize) -> Result<Buffer> {

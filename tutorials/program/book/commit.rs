@@ -1,6 +1,6 @@
 //! Shows a save change by change, and what a reader finds if it is interrupted there.
 
-use checkpoint::{Checkpoints, Manifest, Run, ShardLayout, ShardWriter};
+use checkpoint::{Checkpoints, ElementRange, Manifest, ShardLayout, ShardWriter};
 use model::{Layout, ModelConfig, TrainingState};
 use serde_json::json;
 use std::fs::{self, OpenOptions};
@@ -67,11 +67,11 @@ fn save(kept: &Checkpoints, steps: u32) -> checkpoint::Result<()> {
     kept.disk().create_directory(kept.directory())?;
     kept.disk().create_directory(&partial)?;
     let files = (0..RANKS).map(|rank| {
-        let run = |(tensor, spec): (usize, &model::TensorSpec)| {
+        let range = |(tensor, spec): (usize, &model::TensorSpec)| {
             let part = spec.elements() / RANKS;
-            Run { tensor, range: rank * part..(rank + 1) * part }
+            ElementRange { tensor, range: rank * part..(rank + 1) * part }
         };
-        let shard = ShardLayout::new(&layout, &[layout.tensors.iter().enumerate().map(run).collect()]);
+        let shard = ShardLayout::new(&layout, &[layout.tensors.iter().enumerate().map(range).collect()]);
         let name = format!("rank-{rank:05}-of-{RANKS:05}.safetensors");
         let writer = ShardWriter::create(kept.disk(), &partial, &name, &shard)?;
         writer.write_all(vec![0u8; shard.data_bytes()], shard.data_bytes()).1

@@ -19,5 +19,5 @@ pub use directory::Checkpoints;
 pub use lock::RunLock;
 pub use manifest::{FORMAT, FileRecord, Manifest};
 pub use reader::Generation;
-pub use shard::{Run, ShardLayout};
+pub use shard::{ElementRange, ShardLayout};
 pub use writer::ShardWriter;

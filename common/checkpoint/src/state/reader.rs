@@ -22,7 +22,7 @@ pub struct Generation {
     files: Vec<ShardFile>,
     model_files: Arc<ModelFiles>,
     /// The places of a tensor's elements, in order, by state and tensor.
-    runs: [Vec<Vec<StoredRun>>; TrainingState::ALL.len()],
+    stored: [Vec<Vec<StoredRange>>; TrainingState::ALL.len()],
 }
 
 /// A file, and which of its blocks have been verified. It is open only while it is read. Otherwise
@@ -34,8 +34,8 @@ struct ShardFile {
     intact: Vec<AtomicBool>,
 }
 
-/// The place of a run of elements.
-struct StoredRun {
+/// The place of a range of elements.
+struct StoredRange {
     range: Range<usize>,
     file: usize,
     /// Offset of the first byte from the file's start.
@@ -100,10 +100,10 @@ impl Generation {
         let files = manifest.files.iter().map(open).collect::<Result<Vec<_>>>()?;
         let model_files = Arc::new(model_files(disk, directory, &manifest)?);
         let empty = || layout.tensors.iter().map(|_| Vec::new()).collect();
-        let runs = [empty(), empty(), empty()];
-        let mut generation = Generation { path: directory.into(), manifest, files, model_files, runs };
+        let stored = [empty(), empty(), empty()];
+        let mut generation = Generation { path: directory.into(), manifest, files, model_files, stored };
         for file in 0..generation.files.len() {
-            generation.add_runs(file, layout)?;
+            generation.add_ranges(file, layout)?;
         }
         generation.check_complete(layout)?;
         Ok(generation)
@@ -124,13 +124,13 @@ impl Generation {
         &self.model_files
     }
 
-    /// Records where the runs of a file are.
-    fn add_runs(&mut self, number: usize, layout: &Layout) -> Result<()> {
+    /// Records where the ranges of a file are.
+    fn add_ranges(&mut self, number: usize, layout: &Layout) -> Result<()> {
         let file = &self.files[number];
         let (header, data) = file.header()?;
-        let runs = header.metadata().clone().unwrap_or_default();
+        let ranges = header.metadata().clone().unwrap_or_default();
         for (id, tensor) in layout.tensors.iter().enumerate() {
-            let Some(words) = runs.get(&tensor.name) else { continue };
+            let Some(words) = ranges.get(&tensor.name) else { continue };
             for state in TrainingState::ALL {
                 let name = shard::name(state, tensor);
                 let found = header.info(&name).filter(|info| info.dtype == Dtype::F32);
@@ -141,19 +141,20 @@ impl Generation {
                     return Err(file.damaged(format!("{name} has shape {:?}, not {words}", info.shape)));
                 }
                 let offset = data + info.data_offsets.0 as u64;
-                self.runs[state as usize][id].push(StoredRun { range, file: number, offset });
+                self.stored[state as usize][id].push(StoredRange { range, file: number, offset });
             }
         }
         Ok(())
     }
 
-    /// Checks that the runs of every tensor cover each of its elements exactly once.
+    /// Checks that the ranges of every tensor cover each of its elements exactly once.
     fn check_complete(&mut self, layout: &Layout) -> Result<()> {
-        for (state, tensors) in TrainingState::ALL.into_iter().zip(&mut self.runs) {
-            for (runs, tensor) in tensors.iter_mut().zip(&layout.tensors) {
-                runs.sort_by_key(|run| run.range.start);
-                let end =
-                    runs.iter().try_fold(0, |end, run| (run.range.start == end).then_some(run.range.end));
+        for (state, tensors) in TrainingState::ALL.into_iter().zip(&mut self.stored) {
+            for (ranges, tensor) in tensors.iter_mut().zip(&layout.tensors) {
+                ranges.sort_by_key(|stored| stored.range.start);
+                let end = ranges
+                    .iter()
+                    .try_fold(0, |end, stored| (stored.range.start == end).then_some(stored.range.end));
                 if end != Some(tensor.elements()) {
                     let how = format!("it has not all elements of {}", shard::name(state, tensor));
                     return Err(CheckpointError::damaged(&self.path, how));
@@ -169,9 +170,9 @@ impl Generation {
     /// # Errors
     /// [`CheckpointError::Damaged`], [`CheckpointError::Disk`].
     pub fn verify(&self, state: TrainingState, tensor: TensorId, range: &Range<usize>) -> Result<()> {
-        for (run, part) in self.touched(state, tensor, range) {
-            let file = &self.files[run.file];
-            file.verify(&*file.reopen()?, run.bytes(&part))?;
+        for (stored, part) in self.touched(state, tensor, range) {
+            let file = &self.files[stored.file];
+            file.verify(&*file.reopen()?, stored.bytes(&part))?;
         }
         Ok(())
     }
@@ -190,29 +191,30 @@ impl Generation {
         values: &mut [f32],
     ) -> Result<()> {
         CheckpointError::check_range(&tensor.name, tensor.elements(), &range, values.len())?;
-        for (run, part) in self.touched(state, id, &range) {
+        for (stored, part) in self.touched(state, id, &range) {
             let into = &mut values[part.start - range.start..part.end - range.start];
-            self.files[run.file].read_into(run.bytes(&part), bytemuck::cast_slice_mut(into))?;
+            self.files[stored.file].read_into(stored.bytes(&part), bytemuck::cast_slice_mut(into))?;
             in_file_order(bytemuck::cast_slice_mut(into), u32::swap_bytes);
         }
         Ok(())
     }
 
-    /// Returns the runs that overlap `range`, each with the overlap.
+    /// Returns the stored ranges that overlap `range`, each with the overlap.
     fn touched<'a>(
         &'a self,
         state: TrainingState,
         tensor: TensorId,
         range: &'a Range<usize>,
-    ) -> impl Iterator<Item = (&'a StoredRun, Range<usize>)> {
-        let part = |run: &StoredRun| run.range.start.max(range.start)..run.range.end.min(range.end);
-        let runs = self.runs[state as usize][tensor].iter();
-        runs.map(move |run| (run, part(run))).filter(|(_, part)| !part.is_empty())
+    ) -> impl Iterator<Item = (&'a StoredRange, Range<usize>)> {
+        let part =
+            |stored: &StoredRange| stored.range.start.max(range.start)..stored.range.end.min(range.end);
+        let stored = self.stored[state as usize][tensor].iter();
+        stored.map(move |stored| (stored, part(stored))).filter(|(_, part)| !part.is_empty())
     }
 }
 
-impl StoredRun {
-    /// Returns the bytes in the file that hold `part` of the run's elements.
+impl StoredRange {
+    /// Returns the bytes in the file that hold `part` of these elements.
     fn bytes(&self, part: &Range<usize>) -> Range<u64> {
         let at = |element: usize| self.offset + ((element - self.range.start) * size_of::<f32>()) as u64;
         at(part.start)..at(part.end)

@@ -1,7 +1,7 @@
-//! The file of one rank: runs of tensor elements, each with all of its states.
+//! The file of one rank: ranges of tensor elements, each with all of its states.
 //!
-//! It is a safetensors file. A tensor `NAME.param`, `NAME.exp_avg` or `NAME.exp_avg_sq` holds a run
-//! of the elements of the model's tensor `NAME`, flattened. The metadata gives the range: `NAME` is
+//! It is a safetensors file. A tensor `NAME.param`, `NAME.exp_avg` or `NAME.exp_avg_sq` holds a range
+//! of the elements of the model's tensor `NAME`, flattened. The metadata says which: `NAME` is
 //! `START..END`. Spaces pad the header, so that the data begins on a page.
 
 use crate::file_writer::with_length;
@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 use std::ops::Range;
 use storage::PAGE;
 
-/// A run of elements of one tensor, counted row-major.
+/// A range of elements of one tensor, counted row-major.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct ElementRange {
     /// The tensor.
     pub tensor: TensorId,
     /// The range of its elements.
@@ -27,23 +27,23 @@ pub struct ShardLayout {
 }
 
 impl ShardLayout {
-    /// Returns the layout of the file of a rank that holds `stretches`: groups of runs whose
-    /// elements are adjacent in the rank's memory. For each stretch, the data holds its elements in
-    /// f32 for each of [`TrainingState::ALL`].
-    pub fn new(layout: &Layout, stretches: &[Vec<Run>]) -> Self {
-        let (mut tensors, mut runs, mut end) = (Map::new(), Map::new(), 0);
-        for stretch in stretches {
+    /// Returns the layout of the file of a rank that holds `groups` of ranges whose elements
+    /// are adjacent in the rank's memory. For each group, the data holds its elements in f32 for
+    /// each of [`TrainingState::ALL`].
+    pub fn new(layout: &Layout, groups: &[Vec<ElementRange>]) -> Self {
+        let (mut tensors, mut ranges, mut end) = (Map::new(), Map::new(), 0);
+        for group in groups {
             for state in TrainingState::ALL {
-                for Run { tensor, range } in stretch {
+                for ElementRange { tensor, range } in group {
                     let (tensor, start) = (&layout.tensors[*tensor], end);
                     end += range.len() * size_of::<f32>();
                     let info = json!({"dtype": "F32", "shape": [range.len()], "data_offsets": [start, end]});
                     tensors.insert(name(state, tensor), info);
-                    runs.insert(tensor.name.clone(), words(range).into());
+                    ranges.insert(tensor.name.clone(), words(range).into());
                 }
             }
         }
-        tensors.insert("__metadata__".into(), Value::Object(runs));
+        tensors.insert("__metadata__".into(), Value::Object(ranges));
         let json = Value::Object(tensors).to_string().into_bytes();
         ShardLayout { header: with_length(json, PAGE), data: end }
     }

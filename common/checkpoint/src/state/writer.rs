@@ -12,7 +12,7 @@ use std::sync::Arc;
 use storage::{Disk, File, Ticket};
 
 /// Size of a write, in bytes, from memory that holds all of a file's data.
-const CHUNK: usize = 4 << 20;
+const WRITE_BYTES: usize = 4 << 20;
 /// Maximum number of these writes in flight.
 const QUEUED: usize = 4;
 /// Size of a piece, in bytes, that is hashed and then checked. The check finds it in a core's
@@ -84,11 +84,11 @@ impl ShardWriter {
     ) -> Result<()> {
         let mut queued = VecDeque::new();
         let mut outcome = Ok(());
-        for start in (0..bytes).step_by(CHUNK) {
+        for start in (0..bytes).step_by(WRITE_BYTES) {
             if outcome.is_err() {
                 break;
             }
-            let range = start..bytes.min(start + CHUNK);
+            let range = start..bytes.min(start + WRITE_BYTES);
             queued.push_back(self.append(Part { data: data.clone(), range }));
             if queued.len() > QUEUED {
                 outcome = wait(queued.pop_front());

@@ -3,8 +3,8 @@
 
 use crate::common::names;
 use checkpoint::{
-    CheckpointError, Checkpoints, FileRecord, Generation, Manifest, ModelFiles, Result, Run, ShardLayout,
-    ShardWriter,
+    CheckpointError, Checkpoints, ModelFiles, ElementRange, FileRecord, Generation, Manifest, Result,
+    ShardLayout, ShardWriter,
 };
 use model::{Layout, ModelConfig, TrainingState};
 use serde_json::json;
@@ -40,12 +40,14 @@ fn write_shard(
 ) -> Result<FileRecord> {
     let layout = layout();
     checkpoints.disk().create_directory(partial)?;
-    let run = |tensor: usize| Run { tensor, range: part(layout.tensors[tensor].elements(), rank, ranks) };
-    let runs: Vec<Run> = (0..layout.tensors.len()).map(run).filter(|run| !run.range.is_empty()).collect();
-    let shard = ShardLayout::new(&layout, std::slice::from_ref(&runs));
+    let range =
+        |tensor: usize| ElementRange { tensor, range: part(layout.tensors[tensor].elements(), rank, ranks) };
+    let ranges: Vec<ElementRange> =
+        (0..layout.tensors.len()).map(range).filter(|stored| !stored.range.is_empty()).collect();
+    let shard = ShardLayout::new(&layout, std::slice::from_ref(&ranges));
     let mut values = Vec::with_capacity(shard.data_bytes() / size_of::<f32>());
     for state in TrainingState::ALL {
-        for Run { tensor, range } in &runs {
+        for ElementRange { tensor, range } in &ranges {
             values.extend(range.clone().map(|element| value(state, *tensor, element, steps)));
         }
     }
@@ -161,7 +163,7 @@ fn the_newest_are_kept_and_a_second_of_as_many_steps_replaces_none() {
 #[test]
 fn state_that_is_not_finite_is_refused_and_gives_its_memory_back() {
     let folder = tempfile::tempdir().unwrap();
-    let shard = ShardLayout::new(&layout(), &[vec![Run { tensor: 0, range: 0..4 }]]);
+    let shard = ShardLayout::new(&layout(), &[vec![ElementRange { tensor: 0, range: 0..4 }]]);
     let mut values = [1f32; 12];
     values[9] = f32::NAN;
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();

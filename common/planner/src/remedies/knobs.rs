@@ -136,19 +136,19 @@ fn checkpointing(job: &Job, _: Room) -> Vec<(String, Job)> {
     Checkpointing::ALL.into_iter().map(kept).collect()
 }
 
-/// Elements of a smaller piece than the default.
-const SMALL_PIECE: u64 = 1_000_000;
+/// Elements of a smaller sub-group than the default.
+const SMALL_SUB_GROUP: u64 = 1_000_000;
 
 fn staging(job: &Job, _: Room) -> Vec<(String, Job)> {
     let now = job.placement;
     if !now.any_states() {
         return Vec::new();
     }
-    let piece = Some(SMALL_PIECE.min(now.piece()));
+    let sub_group_size = Some(SMALL_SUB_GROUP.min(now.sub_group_size()));
     let turned = |how: String, placement| (how, Job { placement, ..job.clone() });
     vec![
         turned("--offload-buffers 1".into(), Placement { buffers: Some(1), ..now }),
-        turned(format!("--sub-group-size {SMALL_PIECE}"), Placement { piece, ..now }),
+        turned(format!("--sub-group-size {SMALL_SUB_GROUP}"), Placement { sub_group_size, ..now }),
     ]
 }
 

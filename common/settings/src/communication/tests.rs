@@ -55,7 +55,7 @@ fn flags_mean_what_they_say() {
 fn the_help_says_how_large_a_piece_of_an_offloaded_update_is() {
     let help = Cli::command().render_long_help().to_string();
     let on_one_line = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    let default = format!("the unit's; {} if states are offloaded]", grouped(planner::PIECE));
+    let default = format!("the unit's; {} if states are offloaded]", grouped(planner::SUB_GROUP));
     assert!(on_one_line.contains(&default), "{help}");
 }
 

@@ -51,7 +51,7 @@ fn the_planner_is_told_what_rests_where() {
         parameters: Place::Disk,
         activations: Place::Device,
         buffers: Some(2),
-        piece: Some(1000),
+        sub_group_size: Some(1000),
         gathers_states: true,
         saving: Saving::Never,
     };

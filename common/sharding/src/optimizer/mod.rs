@@ -282,9 +282,9 @@ impl Optimizer {
 fn copy(storage: StateStorage<'_>, rank: &Rank, unit: UnitId, mut out: ViewMut<'_>) -> Result<()> {
     match storage {
         StateStorage::Memory(state) => rank.kernels().copy(out, state)?,
-        StateStorage::Disk(class, stretches) => {
-            for (range, extent) in stretches {
-                let arrived = read_stretch(rank, TransferLabel { class, unit }, range.len(), extent)?;
+        StateStorage::Disk(class, extents) => {
+            for (range, extent) in extents {
+                let arrived = read_extent(rank, TransferLabel { class, unit }, range.len(), extent)?;
                 let end = range.end.min(out.len());
                 let state = arrived.slice(0..end - range.start);
                 rank.kernels().copy(out.slice_mut(range.start..end), state)?;
@@ -299,7 +299,7 @@ fn copy(storage: StateStorage<'_>, rank: &Rank, unit: UnitId, mut out: ViewMut<'
 ///
 /// # Errors
 /// If main memory is full or the disk fails.
-pub fn read_stretch(rank: &Rank, label: TransferLabel, elements: usize, extent: &Extent) -> Result<Buffer> {
+pub fn read_extent(rank: &Rank, label: TransferLabel, elements: usize, extent: &Extent) -> Result<Buffer> {
     let staging = rank.transfers.staging(DType::F32, elements)?;
     let bytes = staging.byte_len();
     let read = rank.transfers.read(label, extent, 0, staging, bytes);

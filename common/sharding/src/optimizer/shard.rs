@@ -29,8 +29,17 @@ pub enum States {
 pub(super) struct Piece {
     /// Elements of the slice.
     pub(super) range: Range<usize>,
-    /// Its stretches with the same weight decay, relative to its first element. Padding is in none.
-    pub(super) stretches: Vec<(Range<usize>, bool)>,
+    /// Its ranges with the same weight decay. Padding is in none.
+    pub(super) decay_ranges: Vec<DecayRange>,
+}
+
+/// Elements of which all tensors have weight decay, or none has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DecayRange {
+    /// Relative to the first element of the slice or piece.
+    pub(super) range: Range<usize>,
+    /// True if weight decay applies.
+    pub(super) decays: bool,
 }
 
 /// Optimizer states for one slice of one unit.
@@ -53,7 +62,7 @@ impl Piece {
     /// Updates the piece.
     pub(super) fn update(&self, rank: &Rank, operands: Operands<'_>, update: ScaledUpdate) -> Result<()> {
         let Operands { mut parameters, mut master, mut momentum, mut variance, gradients } = operands;
-        for (range, decays) in &self.stretches {
+        for DecayRange { range, decays } in &self.decay_ranges {
             rank.kernels().adamw(AdamWUpdate {
                 parameters: parameters.as_mut().map(|parameters| parameters.slice_mut(range.clone())),
                 master: master.slice_mut(range.clone()),
@@ -69,7 +78,7 @@ impl Piece {
 
     /// True if the piece contains padding.
     pub(super) fn is_padded(&self) -> bool {
-        self.stretches.iter().map(|(range, _)| range.len()).sum::<usize>() < self.range.len()
+        self.decay_ranges.iter().map(|decay| decay.range.len()).sum::<usize>() < self.range.len()
     }
 }
 
@@ -94,24 +103,25 @@ impl States {
 }
 
 impl AdamWShard {
-    /// Returns the shard of elements `slice` of `unit`, updated at most `most` elements at a time.
+    /// Returns the shard of elements `slice` of `unit`, updated at most `sub_group_size` elements at
+    /// a time.
     pub fn new(
         partition: &Partition,
         unit: UnitId,
         slice: &Range<usize>,
         states: States,
-        most: usize,
+        sub_group_size: usize,
     ) -> Self {
         let piece = |range: Range<usize>| {
             let of_unit = slice.start + range.start..slice.start + range.end;
-            Piece { stretches: stretches(partition, unit, &of_unit), range }
+            Piece { decay_ranges: decay_ranges(partition, unit, &of_unit), range }
         };
-        AdamWShard { states, pieces: AdamWShard::cut(slice.len(), most).map(piece).collect() }
+        AdamWShard { states, pieces: AdamWShard::cut(slice.len(), sub_group_size).map(piece).collect() }
     }
 
     /// Returns the elements of each piece of a slice of `length` elements.
-    pub fn cut(length: usize, piece: usize) -> impl Iterator<Item = Range<usize>> {
-        let size = piece.max(1);
+    pub fn cut(length: usize, sub_group_size: usize) -> impl Iterator<Item = Range<usize>> {
+        let size = sub_group_size.max(1);
         (0..length).step_by(size).map(move |start| start..start.saturating_add(size).min(length))
     }
 
@@ -139,17 +149,19 @@ impl AdamWShard {
     }
 }
 
-/// Returns the stretches of `slice` of `unit` with the same weight decay, relative to its first
+/// Returns the ranges of `slice` of `unit` with the same weight decay, relative to its first
 /// element.
-fn stretches(partition: &Partition, unit: UnitId, slice: &Range<usize>) -> Vec<(Range<usize>, bool)> {
-    let mut stretches: Vec<(Range<usize>, bool)> = Vec::new();
+fn decay_ranges(partition: &Partition, unit: UnitId, slice: &Range<usize>) -> Vec<DecayRange> {
+    let mut ranges: Vec<DecayRange> = Vec::new();
     for TensorPart { within, decays, .. } in partition.parts(unit, slice) {
-        match stretches.last_mut() {
-            Some((last, alike)) if *alike == decays && last.end == within.start => last.end = within.end,
-            _ => stretches.push((within, decays)),
+        match ranges.last_mut() {
+            Some(last) if last.decays == decays && last.range.end == within.start => {
+                last.range.end = within.end;
+            }
+            _ => ranges.push(DecayRange { range: within, decays }),
         }
     }
-    stretches
+    ranges
 }
 
 #[cfg(test)]
@@ -158,14 +170,14 @@ mod tests {
     use model::{Layout, ModelConfig};
 
     #[test]
-    fn stretches_of_all_slices_cover_every_tensor_with_its_own_decay() {
+    fn decay_ranges_of_all_slices_cover_every_tensor_with_its_own_decay() {
         let layout = Layout::new(&ModelConfig { width: 9, feed_forward: 7, ..ModelConfig::tiny() });
         let partition = Partition::new(&layout, model::Wrap::Block, 3);
         for (id, unit) in partition.units.iter().enumerate() {
             let mut decays = vec![None; unit.padded];
             for shard in 0..3 {
                 let slice = partition.slice(id, shard);
-                for (range, decay) in stretches(&partition, id, &slice) {
+                for DecayRange { range, decays: decay } in decay_ranges(&partition, id, &slice) {
                     decays[slice.start + range.start..slice.start + range.end].fill(Some(decay));
                 }
             }
@@ -177,19 +189,21 @@ mod tests {
     }
 
     #[test]
-    fn pieces_cover_all_stretches_once() {
+    fn pieces_cover_all_decay_ranges_once() {
         let layout = Layout::new(&ModelConfig { width: 9, feed_forward: 7, ..ModelConfig::tiny() });
         let partition = Partition::new(&layout, model::Wrap::Block, 3);
-        let elements = |stretches: &[(Range<usize>, bool)]| -> Vec<(usize, bool)> {
-            stretches.iter().flat_map(|(range, decays)| range.clone().map(|at| (at, *decays))).collect()
+        let elements = |ranges: &[DecayRange]| -> Vec<(usize, bool)> {
+            let each =
+                |decay: &DecayRange| decay.range.clone().map(|at| (at, decay.decays)).collect::<Vec<_>>();
+            ranges.iter().flat_map(each).collect()
         };
         for (unit, shard) in
             (0..partition.units.len()).flat_map(|unit| (0..3).map(move |shard| (unit, shard)))
         {
             let slice = partition.slice(unit, shard);
-            let whole = stretches(&partition, unit, &slice);
+            let whole = decay_ranges(&partition, unit, &slice);
             let new = |most| AdamWShard::new(&partition, unit, &slice, States::Disk(Vec::new()), most).pieces;
-            assert_eq!(new(usize::MAX)[0].stretches, whole);
+            assert_eq!(new(usize::MAX)[0].decay_ranges, whole);
             for most in [1, 2, 7, 10, 64, slice.len() - 1, slice.len()] {
                 let pieces = new(most);
                 assert_eq!(pieces.len(), slice.len().div_ceil(most));
@@ -198,7 +212,7 @@ mod tests {
                     assert_eq!(piece.range, number * most..((number + 1) * most).min(slice.len()));
                     let end = slice.start + piece.range.end;
                     assert_eq!(piece.is_padded(), end > partition.units[unit].parameters);
-                    let own = elements(&piece.stretches).into_iter();
+                    let own = elements(&piece.decay_ranges).into_iter();
                     covered.extend(own.map(|(at, decays)| (piece.range.start + at, decays)));
                 }
                 assert_eq!(covered, elements(&whole), "unit {unit}, shard {shard}, {most} at a time");

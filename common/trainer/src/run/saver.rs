@@ -116,11 +116,12 @@ impl Saver {
             units.map(|unit| part(&rank, &plan.partition, unit, optimizer.slice(unit))).collect();
         let elements: usize = parts.iter().map(|(part, _)| TrainingState::ALL.len() * part).sum();
         let parts: Vec<Range<usize>> = parts.into_iter().map(|(_, range)| range).collect();
-        let runs = |(unit, part): (UnitId, &Range<usize>)| {
-            let run = |part: TensorPart| checkpoint::Run { tensor: part.tensor, range: part.elements };
-            plan.partition.parts(unit, part).map(run).collect()
+        let ranges = |(unit, part): (UnitId, &Range<usize>)| {
+            let range =
+                |part: TensorPart| checkpoint::ElementRange { tensor: part.tensor, range: part.elements };
+            plan.partition.parts(unit, part).map(range).collect()
         };
-        let stretches: Vec<_> = parts.iter().enumerate().map(runs).collect();
+        let groups: Vec<_> = parts.iter().enumerate().map(ranges).collect();
         let (room, pieces) = match plan.saving {
             Saving::Copying => (Some(room(&rank, elements)?), None),
             Saving::Streaming => (None, Some(PieceBuffers::new(&rank, elements)?)),
@@ -134,7 +135,7 @@ impl Saver {
             keep,
             timeout,
             damaged: plan.damaged(),
-            layout: Arc::new(ShardLayout::new(&plan.model.layout, &stretches)),
+            layout: Arc::new(ShardLayout::new(&plan.model.layout, &groups)),
             parts,
             elements,
             room,

@@ -286,15 +286,15 @@ impl Pager<'_> {
         };
         let mut out = output_view(piece, self.buffers.parameters, parameters, on_device)?;
         let shard = &mut self.units[piece.unit].states;
-        let stretches = &shard.pieces[piece.number];
+        let own = &shard.pieces[piece.number];
         if let Some(out) = &mut out
-            && stretches.is_padded()
+            && own.is_padded()
             && piece.write_back.leaves_padding(self.dtype)
         {
             self.rank.kernels().fill(out.reborrow(), 0.0)?;
         }
         let operands = operands(piece, &mut shard.states, states, out, gradients)?;
-        stretches.update(self.rank, operands, self.progress.update)
+        own.update(self.rank, operands, self.progress.update)
     }
 
     /// Hands the updated parameters of piece number `next` over to the sink: a piece that is

@@ -6,7 +6,7 @@ use crate::rank_error::{Result, other};
 use checkpoint::ShardWriter;
 use device::{Buffer, View};
 use offload::TransferLabel;
-use sharding::{Optimizer, Rank, StateStorage, TrainingState, UnitBuffers, read_stretch};
+use sharding::{Optimizer, Rank, StateStorage, TrainingState, UnitBuffers, read_extent};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use storage::Ticket;
@@ -55,11 +55,11 @@ impl Saver {
                 let part = part.start - slice.start..part.end - slice.start;
                 match storage {
                     StateStorage::Memory(state) => stream.add(state.slice(part))?,
-                    StateStorage::Disk(class, stretches) => {
-                        for (range, extent) in stretches {
+                    StateStorage::Disk(class, extents) => {
+                        for (range, extent) in extents {
                             self.send_heartbeat_if_due()?;
                             let read =
-                                read_stretch(&self.rank, TransferLabel { class, unit }, range.len(), extent)?;
+                                read_extent(&self.rank, TransferLabel { class, unit }, range.len(), extent)?;
                             let (start, end) = (part.start.max(range.start), part.end.min(range.end));
                             if start < end {
                                 stream.add(read.slice(start - range.start..end - range.start))?;
