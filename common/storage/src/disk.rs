@@ -26,8 +26,13 @@ impl Disk {
         Disk::with(threads, Vec::new(), false)
     }
 
-    /// Returns a disk for tests, which injects `faults` and records its calls.
+    /// Returns a disk that injects `faults`; without any, it is [`Disk::new`]'s.
     pub fn with_faults(threads: usize, faults: Vec<Fault>) -> Self {
+        Disk::with(threads, faults, false)
+    }
+
+    /// Returns a disk for tests, which injects `faults` and records its calls.
+    pub fn recording(threads: usize, faults: Vec<Fault>) -> Self {
         Disk::with(threads, faults, true)
     }
 
@@ -52,7 +57,8 @@ impl Disk {
         self.journal.changes()
     }
 
-    /// Returns the calls so far, in order. Only a disk with faults records them.
+    /// Returns the calls so far, in order, of a disk from [`Disk::recording`]. No other disk records
+    /// them.
     pub fn record(&self) -> Vec<Call> {
         self.calls.record()
     }

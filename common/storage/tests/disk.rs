@@ -46,7 +46,7 @@ fn publish(disk: &Disk, folder: &Path) -> Result<()> {
 fn every_call_can_fail_and_the_error_names_call_file_and_place() {
     let calls = {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::with_faults(2, Vec::new());
+        let disk = Disk::recording(2, Vec::new());
         publish(&disk, &folder.path().join("a")).unwrap();
         disk.record()
     };
@@ -70,7 +70,7 @@ fn the_names_of_new_directories_reach_the_disk_and_no_others() {
     let folder = tempfile::tempdir().unwrap();
     let [a, b, c] = ["a", "a/b", "a/b/c"].map(|name| folder.path().join(name));
     let flushes = |path: &Path| {
-        let disk = Disk::with_faults(1, Vec::new());
+        let disk = Disk::recording(1, Vec::new());
         disk.create_directory_durably(path).unwrap();
         assert!(path.is_dir());
         let flushes = disk.record().into_iter().filter(|call| call.kind == Kind::FlushDirectory);
@@ -135,7 +135,7 @@ fn a_file_that_somebody_truncates_is_named_with_the_byte_where_it_ends() {
 #[test]
 fn what_was_written_makes_room_for_what_is_read_next() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = Disk::with_faults(2, fault(Kind::Write, 3, Effect::Full));
+    let disk = Disk::recording(2, fault(Kind::Write, 3, Effect::Full));
     let file = disk.create(&folder.path().join("a")).unwrap();
     write(&disk, &file, PAGE as u64, &pattern(PAGE, 1)).unwrap();
     let exchange = || {
@@ -169,7 +169,7 @@ impl AsRef<[u8]> for Held {
 #[test]
 fn what_is_first_is_begun_before_what_has_waited_longer() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = Disk::with_faults(1, Vec::new());
+    let disk = Disk::recording(1, Vec::new());
     let file = disk.create(&folder.path().join("a")).unwrap();
     disk.reserve(&file, 0, 4 * PAGE as u64).unwrap();
     let barrier = Arc::new(Barrier::new(2));
@@ -189,7 +189,7 @@ fn what_is_first_is_begun_before_what_has_waited_longer() {
 fn a_delayed_transfer_does_not_hold_up_the_others() {
     let overtakes = |delay: Duration| {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::with_faults(2, fault(Kind::Write, 1, Effect::Delay(delay)));
+        let disk = Disk::recording(2, fault(Kind::Write, 1, Effect::Delay(delay)));
         let file = disk.create(&folder.path().join("a")).unwrap();
         let started = Instant::now();
         let slow = disk.write(&file, 0, Block::new(PAGE));

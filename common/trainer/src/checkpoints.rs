@@ -20,10 +20,7 @@ const WRITERS: usize = 4;
 /// Returns the disk of `rank` for its checkpoints.
 pub(crate) fn disk(config: &Config, rank: usize) -> Disk {
     let ours = config.checkpoint_faults.iter().filter(|(struck, _)| *struck == rank);
-    match ours.map(|(_, fault)| *fault).collect::<Vec<_>>() {
-        none if none.is_empty() => Disk::new(WRITERS),
-        faults => Disk::with_faults(WRITERS, faults),
-    }
+    Disk::with_faults(WRITERS, ours.map(|(_, fault)| *fault).collect())
 }
 
 /// Opens the directory of a run's checkpoints, if it saves any. The rank that leads creates it,

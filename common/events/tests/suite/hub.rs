@@ -95,7 +95,7 @@ fn a_disk_that_fails_ends_the_recording_and_not_the_run() {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("run.events");
             std::fs::write(&path, "an older one").unwrap();
-            let disk = Arc::new(Disk::with_faults(1, vec![Fault { kind: None, number, effect }]));
+            let disk = Arc::new(Disk::recording(1, vec![Fault { kind: None, number, effect }]));
             let options =
                 HubOptions { record: Some(path.clone()), disk: Some(disk.clone()), ..HubOptions::default() };
             let (messages, report) = run(options, 1 << 14);

@@ -39,7 +39,7 @@ fn a_disk_that_fails_at_any_call_leaves_a_whole_report() {
     let effects = [Effect::Error(std::io::ErrorKind::Other), Effect::Full, Effect::Crash];
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.json");
-    let disk = Arc::new(Disk::with_faults(1, Vec::new()));
+    let disk = Arc::new(Disk::recording(1, Vec::new()));
     report.write_on(&disk, &path).unwrap();
     let calls = disk.record().len() as u64;
     assert!(calls >= 5, "created, written, flushed, renamed, the directory flushed: {calls}");
