@@ -3,7 +3,7 @@
 //! Joins shards into one file and widens 16-bit weights to F32. It takes any model that can be
 //! trained here, in the Hugging Face layout, with its tokenizer.
 
-use checkpoint::{ElementType, Format, Reader, Writer};
+use checkpoint::{Destination, ElementType, Format, Reader, Writer};
 use model::Layout;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -30,9 +30,9 @@ fn copy(from: &str, to: &str) -> checkpoint::Result<()> {
     let layout = Layout::new(&config);
     reader.check(&layout)?;
     let format = Format { element_type: Some(ElementType::F32), ..Format::default() };
-    let (disk, model_files) = (Arc::new(Disk::new(1)), reader.model_files()?);
-    let mut writer =
-        Writer::on((disk, Duration::ZERO), to.as_ref(), (&config, &layout), format, &model_files)?;
+    let (disk, brought) = (Arc::new(Disk::new(1)), reader.model_files()?);
+    let destination = Destination { path: to.as_ref(), disk, timeout: Duration::ZERO };
+    let mut writer = Writer::on(destination, &config, &layout, format, &brought)?;
     for (id, tensor) in layout.tensors.iter().enumerate() {
         let mut values = vec![0.0; tensor.elements()];
         reader.read(tensor, 0..tensor.elements(), &mut values)?;

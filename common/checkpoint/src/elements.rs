@@ -147,10 +147,10 @@ pub(crate) fn out_of_range(element_type: ElementType, values: &[f32]) -> Option<
 
 /// Returns the index of the first value that is infinite or NaN.
 pub fn not_finite(values: &[f32]) -> Option<usize> {
-    match floats::are_finite(bytemuck::cast_slice(values)) {
-        true => None,
-        false => values.iter().position(|value| !value.is_finite()),
+    if floats::are_finite(bytemuck::cast_slice(values)) {
+        return None;
     }
+    values.iter().position(|value| !value.is_finite())
 }
 
 /// Converts numbers between this machine's byte order and that of files, which is little-endian.

@@ -1,7 +1,7 @@
-//! Reads a safetensors file: the header's length in 8 bytes, the header in JSON, the tensors'
-//! bytes.
+//! Reads a safetensors file: the header, then any elements of any tensor.
 
 use crate::elements::ElementType;
+use crate::header::{self, LENGTH};
 use crate::{CheckpointError, Result};
 use safetensors::tensor::{Metadata, TensorInfo};
 use std::fs::{self, File};
@@ -9,8 +9,6 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Size of the field with the header's length, in bytes.
-const LENGTH: u64 = 8;
 /// The longest header that the format allows, in bytes.
 const LONGEST_HEADER: u64 = 100_000_000;
 
@@ -30,9 +28,8 @@ impl FileReader {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let (file, bytes) = open_regular(path)?;
         let header = read_header(path, &file, bytes)?;
-        let data = LENGTH + header.len() as u64;
-        let metadata: Metadata =
-            serde_json::from_slice(&header).map_err(|error| CheckpointError::malformed(path, error))?;
+        let data = (LENGTH + header.len()) as u64;
+        let metadata = header::parse(&header).map_err(|error| CheckpointError::malformed(path, error))?;
         let expected = data.saturating_add(metadata.data_len() as u64);
         if bytes < expected {
             return Err(CheckpointError::Truncated { path: path.into(), expected, found: bytes });
@@ -103,30 +100,31 @@ fn open_regular(path: &Path) -> Result<(File, u64)> {
 /// Reads the header's JSON. Allocates no more than the file's length.
 fn read_header(path: &Path, file: &File, bytes: u64) -> Result<Vec<u8>> {
     let truncated = |expected| CheckpointError::Truncated { path: path.into(), expected, found: bytes };
-    if bytes < LENGTH {
-        return Err(truncated(LENGTH));
+    if bytes < LENGTH as u64 {
+        return Err(truncated(LENGTH as u64));
     }
-    let mut length = [0; LENGTH as usize];
-    file.read_exact_at(&mut length, 0).map_err(CheckpointError::io("read", path))?;
-    if let Some(hint) = impostor(&length) {
+    let mut start = [0; LENGTH];
+    file.read_exact_at(&mut start, 0).map_err(CheckpointError::io("read", path))?;
+    if let Some(hint) = impostor(start) {
         let problem = "it is a file of another kind".into();
         return Err(CheckpointError::Malformed { path: path.into(), problem, hint });
     }
-    let length = u64::from_le_bytes(length);
+    let length = header::length(start);
     if length > LONGEST_HEADER {
         return Err(CheckpointError::malformed(path, format!("its header would be {length} bytes long")));
     }
-    if LENGTH + length > bytes {
-        return Err(truncated(LENGTH + length));
+    let data = LENGTH as u64 + length;
+    if data > bytes {
+        return Err(truncated(data));
     }
     let mut header = vec![0; length as usize];
-    file.read_exact_at(&mut header, LENGTH).map_err(CheckpointError::io("read", path))?;
+    file.read_exact_at(&mut header, LENGTH as u64).map_err(CheckpointError::io("read", path))?;
     Ok(header)
 }
 
 /// Returns the remedy for a file of another format that often has this name. Recognises the format
 /// by its first bytes.
-fn impostor(start: &[u8; LENGTH as usize]) -> Option<&'static str> {
+fn impostor(start: [u8; LENGTH]) -> Option<&'static str> {
     let kinds: [(&[u8], &str); 4] = [
         (b"version ", "It looks like a placeholder of Git LFS: run `git lfs pull` where it was cloned."),
         (
@@ -138,6 +136,6 @@ fn impostor(start: &[u8; LENGTH as usize]) -> Option<&'static str> {
     ];
     // Except after `<` or a pickle's mark, a header that begins with these bytes would be longer
     // than the format allows.
-    let too_long = u64::from_le_bytes(*start) > LONGEST_HEADER;
+    let too_long = header::length(start) > LONGEST_HEADER;
     kinds.iter().find(|(mark, _)| too_long && start.starts_with(mark)).map(|(_, hint)| *hint)
 }

@@ -1,5 +1,6 @@
 //! Writes a safetensors file, tensor by tensor.
 
+use crate::header::{LENGTH, with_length};
 use crate::replacement::Replacement;
 use crate::{CheckpointError, ElementType, Result, elements};
 use model::TensorSpec;
@@ -9,9 +10,6 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use storage::{Disk, File};
-
-/// Size of the field with the header's length, in bytes.
-const LENGTH: usize = 8;
 
 /// A file of tensors of one type. The header fixes the place of every tensor before the first is
 /// written. A save may have more files than a process may open, so each is open only while it is
@@ -150,11 +148,4 @@ fn header(
     let metadata = HashMap::from([("format".into(), "pt".into())]);
     let json = serde_json::to_vec(&Metadata::new(Some(metadata), infos.collect())?)?;
     Ok(with_length(json, LENGTH))
-}
-
-/// Returns the header `json`, preceded by its length and padded with spaces so that the data after
-/// it starts at a multiple of `alignment` bytes.
-pub(crate) fn with_length(mut json: Vec<u8>, alignment: usize) -> Vec<u8> {
-    json.resize((LENGTH + json.len()).next_multiple_of(alignment) - LENGTH, b' ');
-    [&(json.len() as u64).to_le_bytes()[..], &json].concat()
 }

@@ -39,6 +39,7 @@ mod elements;
 mod error;
 mod file_reader;
 mod file_writer;
+mod header;
 mod index;
 mod model_files;
 mod names;
@@ -59,7 +60,7 @@ pub use state::lock::Locking;
 pub use state::{
     Checkpoints, ElementRange, FileRecord, Generation, Manifest, RunLock, ShardLayout, ShardWriter,
 };
-pub use writer::{Format, Writer};
+pub use writer::{Destination, Format, Writer};
 
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, CheckpointError>;

@@ -106,10 +106,7 @@ impl Replacement {
         // empty directory is removed.
         self.published = true;
         let swap = || self.disk().exchange(&self.staging, &self.replaced.target);
-        let tried = match self.replaced.is_empty()? {
-            true => swap().and_then(|()| swap()),
-            false => Ok(()),
-        };
+        let tried = if self.replaced.is_empty()? { swap().and_then(|()| swap()) } else { Ok(()) };
         // A directory that is left behind is removed by the next writer.
         let _ = self.disk().remove_empty_directory(&self.staging);
         match tried {

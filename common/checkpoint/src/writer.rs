@@ -24,6 +24,16 @@ pub struct Format {
     pub moments: bool,
 }
 
+/// The directory that a model is saved to, and how.
+pub struct Destination<'a> {
+    /// The directory.
+    pub path: &'a Path,
+    /// Writes the files.
+    pub disk: Arc<Disk>,
+    /// How long to wait for another writer, or a probe, that holds the directory.
+    pub timeout: Duration,
+}
+
 /// Saves a model in the Hugging Face layout, one tensor at a time, so that ranks can gather sharded
 /// weights unit by unit and never hold them all.
 ///
@@ -65,22 +75,24 @@ impl Writer {
         layout: &Layout,
         format: Format,
     ) -> Result<Self> {
-        let disk = Arc::new(Disk::new(1));
-        Writer::on((disk, Duration::ZERO), path.as_ref(), (config, layout), format, &ModelFiles::default())
+        let (path, disk) = (path.as_ref(), Arc::new(Disk::new(1)));
+        let destination = Destination { path, disk, timeout: Duration::ZERO };
+        Writer::on(destination, config, layout, format, &ModelFiles::default())
     }
 
-    /// Starts saving like [`Writer::create`], through `disk` and with `model_files`. Waits up to
-    /// `timeout` for another writer, or a probe, that holds the directory.
+    /// Starts saving to `destination` like [`Writer::create`], with the model_files that the model
+    /// `brought`.
     ///
     /// # Errors
     /// As [`Writer::create`].
     pub fn on(
-        (disk, timeout): (Arc<Disk>, Duration),
-        path: &Path,
-        (config, layout): (&ModelConfig, &Layout),
+        destination: Destination<'_>,
+        config: &ModelConfig,
+        layout: &Layout,
         format: Format,
         model_files: &ModelFiles,
     ) -> Result<Self> {
+        let Destination { path, disk, timeout } = destination;
         let directory = Replacement::begin(path, disk, timeout)?;
         let states = if format.moments { names::STEMS.len() } else { 1 };
         let stored = format.element_type.unwrap_or_else(|| model_files.element_type());

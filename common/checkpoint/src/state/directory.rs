@@ -52,10 +52,10 @@ impl Checkpoints {
             return Err(CheckpointError::InCheckpoint(self.directory.clone()));
         }
         Replacement::recover(&self.directory)?;
-        match self.directory.is_dir() || !self.directory.exists() {
-            true => Ok(()),
-            false => Err(CheckpointError::NotADirectory(self.directory.clone())),
+        if self.directory.exists() && !self.directory.is_dir() {
+            return Err(CheckpointError::NotADirectory(self.directory.clone()));
         }
+        Ok(())
     }
 
     /// Returns the path of the directory.

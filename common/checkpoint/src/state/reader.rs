@@ -4,6 +4,7 @@ use super::blocks::{BLOCK, is_intact};
 use super::manifest::{FileRecord, Manifest, NotAManifest};
 use super::{FORMAT, shard};
 use crate::elements::in_file_order;
+use crate::header;
 use crate::names::MANIFEST;
 use crate::{CheckpointError, ModelFiles, Result};
 use model::{Layout, TensorId, TensorSpec, TrainingState};
@@ -242,13 +243,13 @@ impl ShardFile {
 
     /// Reads the header from intact blocks. Returns it with the offset of the data.
     fn header(&self) -> Result<(Metadata, u64)> {
-        const LENGTH: u64 = size_of::<u64>() as u64;
+        const LENGTH: u64 = header::LENGTH as u64;
         let bytes = self.record.bytes;
         let wrong = || self.damaged("its header is wrong");
-        let length = self.read(0..LENGTH.min(bytes))?.try_into().map_err(|_| wrong())?;
-        let data = LENGTH.checked_add(u64::from_le_bytes(length)).filter(|&data| data <= bytes);
+        let start = self.read(0..LENGTH.min(bytes))?.try_into().map_err(|_| wrong())?;
+        let data = LENGTH.checked_add(header::length(start)).filter(|&data| data <= bytes);
         let data = data.ok_or_else(wrong)?;
-        let header: Metadata = serde_json::from_slice(&self.read(LENGTH..data)?).map_err(|_| wrong())?;
+        let header = header::parse(&self.read(LENGTH..data)?).map_err(|_| wrong())?;
         if data.checked_add(header.data_len() as u64) != Some(bytes) {
             return Err(wrong());
         }

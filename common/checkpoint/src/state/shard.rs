@@ -4,7 +4,7 @@
 //! of the elements of the model's tensor `NAME`, flattened. The metadata says which: `NAME` is
 //! `START..END`. Spaces pad the header, so that the data begins on a page.
 
-use crate::file_writer::with_length;
+use crate::header::with_length;
 use model::{Layout, TensorId, TensorSpec, TrainingState};
 use serde_json::{Map, Value, json};
 use std::ops::Range;

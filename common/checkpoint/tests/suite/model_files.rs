@@ -2,7 +2,9 @@
 
 use crate::common::{config, names, save, values};
 use crate::sharded;
-use checkpoint::{CheckpointError, Checkpoints, ElementType, Format, ModelFiles, Reader, Writer};
+use checkpoint::{
+    CheckpointError, Checkpoints, ModelFiles, Destination, ElementType, Format, Reader, Writer,
+};
 use model::{Layout, ModelConfig};
 use serde_json::{Value, json};
 use std::fs;
@@ -38,8 +40,9 @@ fn bring(directory: &Path, config: &ModelConfig, stored: ElementType) -> ModelFi
 
 fn write(out: &Path, config: &ModelConfig, format: Format, brought: &ModelFiles) -> checkpoint::Result<()> {
     let layout = Layout::new(config);
-    let mut writer =
-        Writer::on((Arc::new(Disk::new(1)), Duration::ZERO), out, (config, &layout), format, brought)?;
+    let disk = Arc::new(Disk::new(1));
+    let destination = Destination { path: out, disk, timeout: Duration::ZERO };
+    let mut writer = Writer::on(destination, config, &layout, format, brought)?;
     (0..layout.tensors.len()).try_for_each(|id| writer.write(id, &values(&layout, id)))?;
     writer.finish()
 }

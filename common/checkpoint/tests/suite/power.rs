@@ -3,7 +3,7 @@
 
 use crate::common::{SplitMix, assert_reads_back, cases, config, values};
 use crate::sharded::{assert_holds, checkpoints, newest, save};
-use checkpoint::{Format, ModelFiles, Reader, Writer};
+use checkpoint::{ModelFiles, Destination, Format, Reader, Writer};
 use model::{Layout, ModelConfig};
 use std::collections::BTreeMap;
 use std::fs;
@@ -302,14 +302,9 @@ fn power_may_be_lost_at_any_moment_of_a_save_of_weights() {
 
 fn save_weights(disk: &Arc<Disk>, out: &Path, config: &ModelConfig) {
     let layout = Layout::new(config);
-    let mut writer = Writer::on(
-        (disk.clone(), Duration::ZERO),
-        out,
-        (config, &layout),
-        Format::default(),
-        &ModelFiles::default(),
-    )
-    .unwrap();
+    let destination = Destination { path: out, disk: disk.clone(), timeout: Duration::ZERO };
+    let format = Format::default();
+    let mut writer = Writer::on(destination, config, &layout, format, &ModelFiles::default()).unwrap();
     (0..layout.tensors.len()).for_each(|id| writer.write(id, &values(&layout, id)).unwrap());
     writer.finish().unwrap();
 }

@@ -2,7 +2,7 @@
 //! along.
 
 use crate::common::{assert_reads_back, config, names, save, values};
-use checkpoint::{CheckpointError, Checkpoints, Format, ModelFiles, Reader, Writer};
+use checkpoint::{CheckpointError, Checkpoints, ModelFiles, Destination, Format, Reader, Writer};
 use model::{Layout, ModelConfig};
 use std::fs;
 use std::io::ErrorKind;
@@ -19,19 +19,15 @@ fn other() -> ModelConfig {
 
 /// Saves `config`'s model through a disk with `faults`. Also returns its calls.
 fn save_on(faults: &[Fault], path: &Path, config: &ModelConfig) -> (checkpoint::Result<()>, Vec<Call>) {
-    let disk = Arc::new(Disk::with_faults(1, faults.to_vec()));
+    let disk = Arc::new(Disk::recording(1, faults.to_vec()));
     let layout = Layout::new(config);
-    let saved = Writer::on(
-        (disk.clone(), Duration::ZERO),
-        path,
-        (config, &layout),
-        Format::default(),
-        &ModelFiles::default(),
-    )
-    .and_then(|mut writer| {
-        (0..layout.tensors.len()).try_for_each(|id| writer.write(id, &values(&layout, id)))?;
-        writer.finish()
-    });
+    let destination = Destination { path, disk: disk.clone(), timeout: Duration::ZERO };
+    let saved = Writer::on(destination, config, &layout, Format::default(), &ModelFiles::default()).and_then(
+        |mut writer| {
+            (0..layout.tensors.len()).try_for_each(|id| writer.write(id, &values(&layout, id)))?;
+            writer.finish()
+        },
+    );
     (saved, disk.record())
 }
 

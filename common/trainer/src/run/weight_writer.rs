@@ -3,7 +3,7 @@
 
 use crate::plan::Plan;
 use crate::rank_error::{Result, other};
-use checkpoint::Writer;
+use checkpoint::{Destination, Writer};
 use device::Buffer;
 use model::TensorId;
 use std::ops::Range;
@@ -48,24 +48,17 @@ impl WeightWriter {
     /// If the thread cannot be started.
     pub(super) fn start(plan: &Plan) -> Result<Self> {
         let config = &plan.config;
-        let disk = Arc::new(match config.save_faults.clone() {
-            none if none.is_empty() => Disk::new(1),
-            faults => Disk::with_faults(1, faults),
-        });
+        let disk = Arc::new(Disk::with_faults(1, config.save_faults.clone()));
         let (model, model_files) = (plan.model.clone(), plan.model_files.clone());
-        // Shorter than the disk's timeout, so that a locked directory is not blamed on the disk.
-        let lock_timeout = LOCK_TIMEOUT.min(config.output.checkpoint_timeout / 2);
+        // A disk that is late is named by another deadline.
+        let patience = LOCK_TIMEOUT.min(config.output.checkpoint_timeout / 2);
         let (save, format, on) = (config.output.save.clone(), config.save_format, disk.clone());
         let create = move || match &save {
             None => Ok(None),
-            Some(directory) => Writer::on(
-                (on, lock_timeout),
-                directory,
-                (&model.config, &model.layout),
-                format,
-                &model_files,
-            )
-            .map(Some),
+            Some(directory) => {
+                let destination = Destination { path: directory, disk: on, timeout: patience };
+                Writer::on(destination, &model.config, &model.layout, format, &model_files).map(Some)
+            }
         };
         let (requests, received) = channel();
         let (answer, replies) = channel();

@@ -96,7 +96,7 @@ impl Paging {
         if !self.slots.is_empty() {
             return Ok(());
         }
-        let slot = |_| Slot::new(rank, self.placement, &self.pieces, (self.gradients, self.dtype));
+        let slot = |_| Slot::new(rank, self.placement, &self.pieces, self.gradients, self.dtype);
         let slots = self.placement.update_buffers(self.pieces.len());
         self.slots = (0..slots).map(slot).collect::<Result<_>>()?;
         Ok(())

@@ -66,6 +66,7 @@ pub(super) struct Slot {
 
 impl Slot {
     /// Allocates one slot: each buffer has room for the largest of the `pieces` that need it.
+    /// `gradients` are the gradients' element type and place; parameters have the type `dtype`.
     ///
     /// # Errors
     /// If there is no memory for it.
@@ -73,7 +74,8 @@ impl Slot {
         rank: &Rank,
         placement: OffloadPlacement,
         pieces: &[PagedPiece],
-        (gradients, dtype): ((DType, Place), DType),
+        gradients: (DType, Place),
+        dtype: DType,
     ) -> Result<Self> {
         let (device, transfers) = (&rank.device, &rank.transfers);
         let largest = |needs: &dyn Fn(WriteBack) -> bool| {
