@@ -76,7 +76,7 @@ impl Wait<'_> {
 
     /// Returns the time for which the disk has not answered, if that is too long.
     pub(crate) fn too_long(&self) -> Option<Duration> {
-        Some(self.idle).filter(|&idle| self.limits.timeout.is_some_and(|timeout| idle >= timeout))
+        (self.idle >= self.limits.timeout?).then_some(self.idle)
     }
 
     /// Ends the wait: the transfer is done.

@@ -256,7 +256,10 @@ fn check(arguments: &Arguments) -> Result<(), clap::Error> {
         (secondary && !strategy.takes_secondary_shards(), ONE_STRATEGY),
     ];
     let found = reasons.into_iter().find(|(refused, _)| *refused);
-    found.map_or(Ok(()), |(_, reason)| Err(invalid(reason.into())))
+    match found {
+        Some((_, reason)) => Err(invalid(reason.into())),
+        None => Ok(()),
+    }
 }
 
 fn model_named(name: &str) -> Result<ModelConfig, clap::Error> {

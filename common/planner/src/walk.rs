@@ -221,9 +221,10 @@ impl<'a> Walk<'a> {
 
 /// Returns the operation that reduces gradients.
 pub(crate) fn reduction(job: &Job) -> Operation {
-    match job.stage.all_reduces(job.textbook_all_reduce) {
-        true => Operation::AllReduce,
-        false => Operation::ReduceScatter,
+    if job.stage.all_reduces(job.textbook_all_reduce) {
+        Operation::AllReduce
+    } else {
+        Operation::ReduceScatter
     }
 }
 

@@ -81,13 +81,11 @@ impl LossScaler {
     /// # Errors
     /// [`Error::LossScaleAtMinimum`] if the scale would have to be lower than it can be.
     pub fn finished(&mut self, overflow: bool) -> Result<()> {
-        match overflow {
-            true => self.overflowed(),
-            false => {
-                self.succeeded();
-                Ok(())
-            }
+        if overflow {
+            return self.overflowed();
         }
+        self.succeeded();
+        Ok(())
     }
 
     fn overflowed(&mut self) -> Result<()> {

@@ -87,7 +87,10 @@ fn combined_norm(
         combine(group, largest.to_le_bytes(), f32::from_le_bytes)?.into_iter().fold(0.0, max_or_nan);
     // The second exchange always happens, so that every step sends the same bytes.
     let exponent = exponent(largest);
-    let own = exponent.map_or(Ok(0), squares)?;
+    let own = match exponent {
+        Some(exponent) => squares(exponent)?,
+        None => 0,
+    };
     let sums = combine(group, own.to_le_bytes(), u128::from_le_bytes)?;
     let norm = exponent.map_or(f64::from(largest), |exponent| root(sums.into_iter().sum(), exponent));
     Ok((norm, exponent))
