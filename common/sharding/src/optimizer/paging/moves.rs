@@ -2,7 +2,7 @@
 
 use super::pager::{Pager, UpdateBuffers};
 use super::piece::WriteBack;
-use super::slot::{StatesOf, missing};
+use super::slot::{SlotParameters, StatesOf, missing};
 use crate::Result;
 use crate::optimizer::States;
 use device::{Class, DType, View};
@@ -45,8 +45,9 @@ impl Pager<'_> {
             WriteBack::DeviceToDisk => {
                 let (extent, size) = (self.buffers.parameters.extent(unit)?, self.dtype.size());
                 let (at, bytes) = (piece.in_buffer.start * size, span(&piece.in_buffer, size, piece.is_last));
-                let staged = slot.parameters.take().ok_or(missing(unit))?;
-                slot.incoming_parameters = Some(transfers.read(label, extent, at, staged, bytes));
+                let staged = slot.parameters.take_held().ok_or(missing(unit))?;
+                let read = transfers.read(label, extent, at, staged, bytes);
+                slot.parameters = SlotParameters::Reading(Box::new(read));
             }
             _ => {}
         }
@@ -58,16 +59,16 @@ impl Pager<'_> {
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
         let (unit, slot) = (piece.unit, &mut self.slots[index]);
         let copies = std::mem::take(&mut slot.incoming_copies);
-        if let Some(parameters) = slot.incoming_parameters.take() {
-            let arrived = transfers.wait_staged(parameters)?;
-            let on_device = slot.on_device.as_mut().ok_or(missing(unit))?;
-            let label = TransferLabel { class: Class::Parameters, unit };
-            transfers.wait(transfers.copy_to_device(
-                label,
-                on_device.slice_mut(0..piece.in_slice.len()),
-                &arrived,
-            )?)?;
-            slot.parameters = Some(arrived.buffer);
+        match std::mem::take(&mut slot.parameters) {
+            SlotParameters::Reading(read) => {
+                let arrived = transfers.wait_staged(*read)?;
+                let on_device = slot.on_device.as_mut().ok_or(missing(unit))?;
+                let label = TransferLabel { class: Class::Parameters, unit };
+                let to = on_device.slice_mut(0..piece.in_slice.len());
+                transfers.wait(transfers.copy_to_device(label, to, &arrived)?)?;
+                slot.parameters = SlotParameters::Held(arrived.buffer);
+            }
+            parameters => slot.parameters = parameters,
         }
         copies.into_iter().try_for_each(|copy| transfers.wait(copy))?;
         slot.wait_for_states(self.rank)
@@ -118,7 +119,7 @@ impl Pager<'_> {
             WriteBack::IntoDevice => {
                 Some(transfers.count_in_place_write(label, elements * self.dtype.size()))
             }
-            WriteBack::MasterToDevice => match (&self.units[unit].states.states, &slot.states) {
+            WriteBack::MasterToDevice => match (&self.units[unit].states.states, slot.states.held_mut()) {
                 (States::Memory { master: Some(master), .. }, _) => {
                     copied(master.slice(piece.in_slice.clone()))?
                 }
@@ -126,14 +127,14 @@ impl Pager<'_> {
                 _ => return Err(missing(unit)),
             },
             WriteBack::HostToDevice => {
-                copied(slot.parameters.as_ref().ok_or(missing(unit))?.slice(0..elements))?
+                copied(slot.parameters.held().ok_or(missing(unit))?.slice(0..elements))?
             }
             WriteBack::DeviceToHost => {
                 copied(slot.on_device.as_ref().ok_or(missing(unit))?.slice(0..elements))?
             }
             WriteBack::DeviceToDisk => {
                 let from = slot.on_device.as_ref().ok_or(missing(unit))?.slice(0..elements);
-                let to = slot.parameters.as_mut().ok_or(missing(unit))?.slice_mut(0..elements);
+                let to = slot.parameters.held_mut().ok_or(missing(unit))?.slice_mut(0..elements);
                 Some(transfers.copy(label, to, from)?)
             }
         };
@@ -146,9 +147,10 @@ impl Pager<'_> {
         let (slot, size) = (&mut self.slots[index], self.dtype.size());
         let (at, bytes) = (piece.in_buffer.start * size, span(&piece.in_buffer, size, piece.is_last));
         let extent = self.buffers.parameters.extent(piece.unit)?;
-        let staged = slot.parameters.take().ok_or(missing(piece.unit))?;
+        let staged = slot.parameters.take_held().ok_or(missing(piece.unit))?;
         let label = TransferLabel { class: Class::Parameters, unit: piece.unit };
-        slot.outgoing_parameters = Some(self.rank.transfers.write(label, extent, at, staged, bytes));
+        let write = self.rank.transfers.write(label, extent, at, staged, bytes);
+        slot.parameters = SlotParameters::Writing(Box::new(write));
         Ok(())
     }
 

@@ -284,7 +284,7 @@ impl Pager<'_> {
             }
             _ => self.buffers.gradients.slice(piece.unit, piece.in_unit.clone())?,
         };
-        let mut out = output_view(piece, self.buffers.parameters, parameters, on_device)?;
+        let mut out = output_view(piece, self.buffers.parameters, parameters.held_mut(), on_device.as_mut())?;
         let shard = &mut self.units[piece.unit].states;
         let own = &shard.pieces[piece.number];
         if let Some(out) = &mut out
@@ -293,7 +293,7 @@ impl Pager<'_> {
         {
             self.rank.kernels().fill(out.reborrow(), 0.0)?;
         }
-        let operands = operands(piece, &mut shard.states, states, out, gradients)?;
+        let operands = operands(piece, &mut shard.states, states.held_mut(), out, gradients)?;
         own.update(self.rank, operands, self.progress.update)
     }
 
@@ -301,7 +301,7 @@ impl Pager<'_> {
     /// written to disk next at once, a shard in main memory with its last piece.
     fn hand_over(&mut self, next: usize) -> Result<()> {
         let (piece, index) = (&self.pieces[next], self.slot(next));
-        let (unit, staged) = (piece.unit, &self.slots[index].parameters);
+        let (unit, staged) = (piece.unit, self.slots[index].parameters.held());
         match (piece.write_back, &mut self.buffers.sink, staged) {
             (WriteBack::HostToDisk, Some(sink), Some(staged)) => {
                 let updated = staged.slice(0..piece.in_slice.len());
@@ -326,8 +326,8 @@ impl Pager<'_> {
 fn output_view<'a>(
     piece: &PagedPiece,
     parameters: &'a mut UnitBuffers,
-    staged: &'a mut Option<Buffer>,
-    on_device: &'a mut Option<Buffer>,
+    staged: Option<&'a mut Buffer>,
+    on_device: Option<&'a mut Buffer>,
 ) -> Result<Option<ViewMut<'a>>> {
     let buffer = match piece.write_back {
         WriteBack::MasterToDevice => return Ok(None),
@@ -337,7 +337,7 @@ fn output_view<'a>(
         WriteBack::HostToDevice | WriteBack::HostToDisk => staged,
         WriteBack::DeviceToHost | WriteBack::DeviceToDisk => on_device,
     };
-    let buffer = buffer.as_mut().ok_or(missing(piece.unit))?;
+    let buffer = buffer.ok_or(missing(piece.unit))?;
     Ok(Some(buffer.slice_mut(0..piece.in_slice.len())))
 }
 
@@ -347,7 +347,7 @@ fn output_view<'a>(
 fn operands<'a>(
     piece: &PagedPiece,
     stored: &'a mut States,
-    staged: &'a mut Option<StateBuffers>,
+    staged: Option<&'a mut StateBuffers>,
     out: Option<ViewMut<'a>>,
     gradients: View<'a>,
 ) -> Result<Operands<'a>> {

@@ -38,28 +38,109 @@ impl<'a> StatesOf<'a> {
 /// the number of bytes.
 pub(super) type Start = fn(&Transfers, TransferLabel, &Extent, usize, Buffer, usize) -> Staged;
 
-/// The buffers of one piece in flight. A buffer is `None` while a transfer holds it, or if it is
-/// not needed.
+/// The states of a slot's piece, if states are stored on disk.
+#[derive(Default)]
+pub(super) enum SlotStates {
+    /// The slot has no buffers for them: they are stored in memory, or a transfer has failed.
+    #[default]
+    Absent,
+    /// In these buffers, which are also there while no piece uses the slot.
+    Held(Box<StateBuffers>),
+    /// Being read, or being written without a read after that.
+    Moving(Vec<Staged>),
+    /// Being written. Each buffer is then filled with a state of the next piece that uses the slot.
+    Exchanging { writes: Vec<Staged<()>>, reads: Vec<Staged> },
+}
+
+impl SlotStates {
+    /// Returns the buffers, to update; `None` while transfers hold them.
+    pub(super) fn held_mut(&mut self) -> Option<&mut StateBuffers> {
+        if let SlotStates::Held(buffers) = self { Some(buffers) } else { None }
+    }
+
+    /// Takes the buffers out; `None` while transfers hold them.
+    fn take_held(&mut self) -> Option<StateBuffers> {
+        match std::mem::take(self) {
+            SlotStates::Held(buffers) => Some(*buffers),
+            states => {
+                *self = states;
+                None
+            }
+        }
+    }
+
+    /// True if no write of the slot's piece is in flight.
+    fn are_written(&mut self, rank: &Rank) -> bool {
+        match self {
+            SlotStates::Absent | SlotStates::Held(_) => true,
+            SlotStates::Moving(moves) => moves.iter_mut().all(|staged| rank.transfers.is_done(staged)),
+            SlotStates::Exchanging { writes, .. } => {
+                writes.iter_mut().all(|staged| rank.transfers.is_done(staged))
+            }
+        }
+    }
+
+    /// True if no read for the slot's piece is in flight.
+    fn have_arrived(&mut self, rank: &Rank) -> bool {
+        match self {
+            SlotStates::Absent | SlotStates::Held(_) => true,
+            SlotStates::Moving(moves) | SlotStates::Exchanging { reads: moves, .. } => {
+                moves.iter_mut().all(|staged| rank.transfers.is_done(staged))
+            }
+        }
+    }
+}
+
+/// The parameters of a slot's piece in main memory.
+#[derive(Default)]
+pub(super) enum SlotParameters {
+    /// The slot has no buffer for them: none is needed, or a transfer has failed.
+    #[default]
+    Absent,
+    /// In this buffer, which is also there while no piece uses the slot.
+    Held(Buffer),
+    /// Being read from disk for the update.
+    Reading(Box<Staged>),
+    /// Being written to disk after the update.
+    Writing(Box<Staged>),
+}
+
+impl SlotParameters {
+    /// Returns the buffer, to read; `None` while a transfer holds it.
+    pub(super) fn held(&self) -> Option<&Buffer> {
+        if let SlotParameters::Held(buffer) = self { Some(buffer) } else { None }
+    }
+
+    /// Returns the buffer, to write; `None` while a transfer holds it.
+    pub(super) fn held_mut(&mut self) -> Option<&mut Buffer> {
+        if let SlotParameters::Held(buffer) = self { Some(buffer) } else { None }
+    }
+
+    /// Takes the buffer out; `None` while a transfer holds it.
+    pub(super) fn take_held(&mut self) -> Option<Buffer> {
+        match std::mem::take(self) {
+            SlotParameters::Held(buffer) => Some(buffer),
+            parameters => {
+                *self = parameters;
+                None
+            }
+        }
+    }
+}
+
+/// The buffers of one piece in flight. Transfers to and from the disk hold their buffers; copies to
+/// and from the device leave them here.
 #[derive(Default)]
 pub(super) struct Slot {
-    pub(super) states: Option<StateBuffers>,
-    /// Writes of states, after each of which the next piece's states are read.
-    pub(super) rewritten: Vec<Staged<()>>,
-    /// Reads of states, and writes without a read after them.
-    pub(super) moving: Vec<Staged>,
+    pub(super) states: SlotStates,
     /// Gradients from the device. A CPU device leaves this buffer unused; it is allocated anyway,
     /// so that every device needs the same memory.
     pub(super) gradients: Option<Buffer>,
-    /// Parameters in main memory.
-    pub(super) parameters: Option<Buffer>,
+    pub(super) parameters: SlotParameters,
     /// Parameters on the device.
     pub(super) on_device: Option<Buffer>,
-    /// Parameters that are being read for the update.
-    pub(super) incoming_parameters: Option<Staged>,
     /// Gradients and parameters that are being copied for the update.
     pub(super) incoming_copies: Vec<Crossing>,
-    /// Updated parameters that are being written.
-    pub(super) outgoing_parameters: Option<Staged>,
     /// Updated parameters that are being copied.
     pub(super) outgoing_copy: Option<Crossing>,
 }
@@ -85,7 +166,7 @@ impl Slot {
         let all = largest(&|_| true).unwrap_or(0);
         if placement.optimizer == Place::Disk {
             let state = || transfers.staging(DType::F32, all);
-            slot.states = Some([state()?, state()?, state()?]);
+            slot.states = SlotStates::Held(Box::new([state()?, state()?, state()?]));
         }
         if let (dtype, Place::Device) = gradients
             && placement.optimizer != Place::Device
@@ -93,7 +174,7 @@ impl Slot {
             slot.gradients = Some(device.allocate_host(Class::Workspace, dtype, all)?);
         }
         if let Some(elements) = largest(&|write_back| write_back.has_host_staging(dtype)) {
-            slot.parameters = Some(match placement.parameters {
+            slot.parameters = SlotParameters::Held(match placement.parameters {
                 Place::Disk => transfers.staging(dtype, elements)?,
                 _ => device.allocate_host(Class::Workspace, dtype, elements)?,
             });
@@ -108,12 +189,13 @@ impl Slot {
     /// [`Transfers::read`] or [`Transfers::write`]. Does nothing if that has begun or the states
     /// are stored in memory.
     pub(super) fn move_states(&mut self, rank: &Rank, of: Option<StatesOf<'_>>, start: Start) {
-        let (Some(of), Some(states)) = (of, self.states.take()) else { return };
+        let Some(of) = of else { return };
+        let Some(states) = self.states.take_held() else { return };
         let start = |(number, buffer)| {
             let OnDisk { label, extent, bytes } = of.on_disk(number);
             start(&rank.transfers, label, extent, 0, buffer, bytes)
         };
-        self.moving = states.into_iter().enumerate().map(start).collect();
+        self.states = SlotStates::Moving(states.into_iter().enumerate().map(start).collect());
     }
 
     /// Starts to write the states of `leaving` to disk, and then to read those of `coming` into the
@@ -124,42 +206,35 @@ impl Slot {
         leaving: Option<StatesOf<'_>>,
         coming: Option<StatesOf<'_>>,
     ) {
-        let (Some(leaving), Some(coming), Some(states)) = (leaving, coming, self.states.take()) else {
-            return;
-        };
+        let (Some(leaving), Some(coming)) = (leaving, coming) else { return };
+        let Some(states) = self.states.take_held() else { return };
+        let (mut writes, mut reads) = (Vec::new(), Vec::new());
         for (number, buffer) in states.into_iter().enumerate() {
             let [to, from] = [&leaving, &coming].map(|states| states.on_disk(number));
             let (written, read) = rank.transfers.write_then_read(to, from, buffer);
-            self.rewritten.push(written);
-            self.moving.push(read);
+            writes.push(written);
+            reads.push(read);
         }
+        self.states = SlotStates::Exchanging { writes, reads };
     }
 
     /// True if [`Slot::wait_until_written`] would not block.
     pub(super) fn is_written(&mut self, rank: &Rank) -> bool {
-        if !self.has_written_parameters(rank) {
-            return false;
-        }
-        if self.rewritten.is_empty() {
-            return self.has_moved(rank);
-        }
-        self.rewritten.iter_mut().all(|states| rank.transfers.is_done(states))
+        self.has_written_parameters(rank) && self.states.are_written(rank)
     }
 
     /// True if [`Slot::wait_for_parameters`] would not block.
     pub(super) fn has_written_parameters(&mut self, rank: &Rank) -> bool {
-        let parameters = self.outgoing_parameters.as_mut();
-        parameters.is_none_or(|parameters| rank.transfers.is_done(parameters))
-    }
-
-    /// True if [`Slot::wait_for_states`] would not block.
-    fn has_moved(&mut self, rank: &Rank) -> bool {
-        self.moving.iter_mut().all(|states| rank.transfers.is_done(states))
+        match &mut self.parameters {
+            SlotParameters::Writing(staged) => rank.transfers.is_done(staged),
+            SlotParameters::Absent | SlotParameters::Held(_) | SlotParameters::Reading(_) => true,
+        }
     }
 
     /// True if the states and gradients that the CPU needs for its update have arrived.
     pub(super) fn has_arrived(&mut self, rank: &Rank) -> bool {
-        self.has_moved(rank) && self.incoming_copies.iter().all(|copy| rank.transfers.has_crossed(copy))
+        self.states.have_arrived(rank)
+            && self.incoming_copies.iter().all(|copy| rank.transfers.has_crossed(copy))
     }
 
     /// Waits until the slot's piece has been written to disk.
@@ -168,10 +243,16 @@ impl Slot {
     /// The file system's.
     pub(super) fn wait_until_written(&mut self, rank: &Rank) -> Result<()> {
         self.wait_for_parameters(rank)?;
-        if self.rewritten.is_empty() {
-            return self.wait_for_states(rank);
+        match std::mem::take(&mut self.states) {
+            SlotStates::Exchanging { writes, reads } => {
+                self.states = SlotStates::Moving(reads);
+                writes.into_iter().try_for_each(|states| Ok(rank.transfers.wait_written(states)?))
+            }
+            states => {
+                self.states = states;
+                self.wait_for_states(rank)
+            }
         }
-        self.rewritten.drain(..).try_for_each(|states| Ok(rank.transfers.wait_written(states)?))
     }
 
     /// Waits until the parameters of the slot's piece have been written to disk.
@@ -179,23 +260,33 @@ impl Slot {
     /// # Errors
     /// The file system's.
     pub(super) fn wait_for_parameters(&mut self, rank: &Rank) -> Result<()> {
-        if let Some(parameters) = self.outgoing_parameters.take() {
-            self.parameters = Some(rank.transfers.wait_staged(parameters)?.buffer);
+        match std::mem::take(&mut self.parameters) {
+            SlotParameters::Writing(staged) => {
+                self.parameters = SlotParameters::Held(rank.transfers.wait_staged(*staged)?.buffer);
+            }
+            parameters => self.parameters = parameters,
         }
         Ok(())
     }
 
-    /// Waits for states that are being read or written.
+    /// Waits for states that are being read or written, but not exchanged: for these,
+    /// [`Slot::wait_until_written`] comes first.
     ///
     /// # Errors
     /// The file system's.
     pub(super) fn wait_for_states(&mut self, rank: &Rank) -> Result<()> {
-        let moved = std::mem::take(&mut self.moving).into_iter();
+        let moves = match std::mem::take(&mut self.states) {
+            SlotStates::Moving(moves) => moves.into_iter(),
+            states => {
+                self.states = states;
+                return Ok(());
+            }
+        };
         // After the first error, the others are not waited for.
         let moved =
-            moved.map(|state| Ok(rank.transfers.wait_staged(state)?.buffer)).collect::<Result<Vec<_>>>()?;
+            moves.map(|state| Ok(rank.transfers.wait_staged(state)?.buffer)).collect::<Result<Vec<_>>>()?;
         if let Ok(states) = StateBuffers::try_from(moved) {
-            self.states = Some(states);
+            self.states = SlotStates::Held(Box::new(states));
         }
         Ok(())
     }
