@@ -7,8 +7,8 @@
 //! given.
 //!
 //! A route between two places may be simulated, as `collectives::local::Link` simulates those
-//! between ranks: each route then has a queue of transfers. A wait ends when the rank's group fails, or the disk has not answered for too
-//! long ([`WaitLimits`]).
+//! between ranks: each route has a queue of transfers. A wait ends when the rank's group fails, or
+//! the disk has not answered for too long ([`WaitLimits`]).
 
 mod error;
 mod route_queue;

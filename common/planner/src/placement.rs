@@ -39,8 +39,8 @@ pub struct Placement {
     /// states are stored on disk the number of its pieces minus 3, at least 3 and at most 6. There
     /// are never more buffers than pieces or shards.
     pub buffers: Option<u64>,
-    /// Maximum number of elements that are updated at a time. `None` for the default: [`SUB_GROUP`] if
-    /// anything is offloaded, else no limit.
+    /// Maximum number of elements that are updated at a time: `piece` in reports. `None` for the
+    /// default: [`SUB_GROUP`] if anything is offloaded, else no limit.
     #[serde(rename = "piece")]
     pub sub_group_size: Option<u64>,
     /// Whether the run gathers weights in main memory, to hash or save them.

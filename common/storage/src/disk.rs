@@ -57,8 +57,7 @@ impl Disk {
         self.journal.changes()
     }
 
-    /// Returns the calls so far, in order, of a disk from [`Disk::recording`]. No other disk records
-    /// them.
+    /// Returns the calls so far, in order. Only a disk from [`Disk::recording`] records them.
     pub fn record(&self) -> Vec<Call> {
         self.calls.record()
     }

@@ -48,8 +48,8 @@ impl Transfers {
         self.device.gpu().is_none()
     }
 
-    /// True if a copy to the device takes no time: the device is the CPU, and the route to it is not
-    /// simulated.
+    /// True if a copy to the device takes no time: the device is the CPU, and the route to it is
+    /// not simulated.
     pub fn crosses_at_once(&self) -> bool {
         self.device_in_main_memory() && self.queues.borrow()[Route::HostToDevice.index()].link.is_none()
     }
@@ -63,8 +63,8 @@ impl Transfers {
         self.copy_or_borrow_from(self.now(), label, out, x)
     }
 
-    /// Starts a copy as [`Transfers::copy_or_borrow`] does. `x` was complete at `complete`, and a simulated
-    /// link may have carried it since then.
+    /// Starts a copy as [`Transfers::copy_or_borrow`] does. `x` was complete at `complete`, and a
+    /// simulated link may have carried it since then.
     ///
     /// # Errors
     /// The driver's.

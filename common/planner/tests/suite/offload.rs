@@ -12,7 +12,7 @@ use planner::{
 const SLICES: u64 = 229_664;
 const BLOCK: u64 = 53_312;
 /// Elements at a time: 14 pieces, of which a block has 20,000 + 20,000 + 13,312.
-const SUB_GROUP: u64 = 20_000;
+const PIECE: u64 = 20_000;
 const PIECES: u64 = 14;
 /// One state of the optimizer on disk: 8 pages + 4 × (20 + 20 + 13) + 9.
 const STATE_PAGES: u64 = 8 + 4 * 53 + 9;
@@ -24,8 +24,7 @@ const READ_AHEAD: (u64, u64) = (3 * (8 + 20 + 20 + 13 + 20 + 20) * PAGE, 3 * 6);
 const INPUT: u64 = 8 * 128 * 128 * 4;
 
 fn job(stage: Stage, optimizer: Place, parameters: Place) -> Job {
-    let placement =
-        Placement { optimizer, parameters, sub_group_size: Some(SUB_GROUP), ..Placement::default() };
+    let placement = Placement { optimizer, parameters, sub_group_size: Some(PIECE), ..Placement::default() };
     Job { placement, ..Job::new(ModelConfig::tiny(), stage, 4) }
 }
 
@@ -161,7 +160,7 @@ fn gradients_follow_the_optimizer() {
         assert_eq!(updates(&host)[0], (0, 0), "{stage}");
         assert_eq!(updates(&with(stage, Disk))[0], (2 * SLICES, PIECES), "{stage}");
         // One unit's gradients arrive at a time, next to the update's buffers for parameters.
-        assert_eq!(host.host.peak(Class::Workspace), 4 * BLOCK + 3 * 2 * SUB_GROUP, "{stage}");
+        assert_eq!(host.host.peak(Class::Workspace), 4 * BLOCK + 3 * 2 * PIECE, "{stage}");
     }
     for (stage, share) in [(Stage::Ddp, 4), (Stage::Zero1, 1)] {
         let host = with(stage, Host);
@@ -183,30 +182,24 @@ fn staging_buffers() {
     let state = 3 * 20 * PAGE;
     let (shard, in_pages) = (4 * BLOCK, 53 * PAGE);
     for (stage, optimizer, parameters, device, host) in [
-        (Stage::Ddp, Host, Device, backward, 3 * 4 * SUB_GROUP),
+        (Stage::Ddp, Host, Device, backward, 3 * 4 * PIECE),
         // Of 14 pieces 6 pass to and from the disk at a time.
-        (Stage::Zero1, Disk, Device, backward, 6 * (state + 4 * SUB_GROUP)),
-        (Stage::Zero3, Disk, Device, backward, 6 * (state + 4 * SUB_GROUP)),
+        (Stage::Zero1, Disk, Device, backward, 6 * (state + 4 * PIECE)),
+        (Stage::Zero3, Disk, Device, backward, 6 * (state + 4 * PIECE)),
         // One unit's gradients follow the optimizer's states during the next one's backward.
         (Stage::Zero3, Host, Device, backward + shard, shard),
         (Stage::Zero3, Host, Host, 3 * shard + backward + shard, shard),
         (Stage::Zero3, Host, Disk, 3 * shard + backward + shard, 3 * (in_pages + 20 * PAGE) + shard),
-        (Stage::Zero3, Device, Host, 3 * (shard + 4 * SUB_GROUP), 0),
-        (Stage::Zero3, Device, Disk, 3 * (shard + 4 * SUB_GROUP), 3 * (in_pages + 20 * PAGE)),
-        (
-            Stage::Zero3,
-            Disk,
-            Disk,
-            3 * shard + backward,
-            3 * in_pages + 6 * (state + 4 * SUB_GROUP + 20 * PAGE),
-        ),
+        (Stage::Zero3, Device, Host, 3 * (shard + 4 * PIECE), 0),
+        (Stage::Zero3, Device, Disk, 3 * (shard + 4 * PIECE), 3 * (in_pages + 20 * PAGE)),
+        (Stage::Zero3, Disk, Disk, 3 * shard + backward, 3 * in_pages + 6 * (state + 4 * PIECE + 20 * PAGE)),
     ] {
         let staged = workspace(job(stage, optimizer, parameters));
         assert_eq!(staged, [device, host], "{stage} {optimizer} {parameters}");
     }
     // In 16 bits parameters that stay on the device are staged next to the master weights' pieces.
     let mixed = Job { recipe: Recipe::MIXED, ..job(Stage::Zero1, Disk, Device) };
-    assert_eq!(workspace(mixed)[1], 6 * (state + 2 * SUB_GROUP + 2 * SUB_GROUP));
+    assert_eq!(workspace(mixed)[1], 6 * (state + 2 * PIECE + 2 * PIECE));
     // A block at a time there are 6 pieces, of which 3 pass at a time.
     let mut whole = job(Stage::Zero1, Disk, Device);
     whole.placement.sub_group_size = Some(BLOCK);
@@ -215,7 +208,7 @@ fn staging_buffers() {
     let mut many = job(Stage::Zero3, Disk, Host);
     many.placement.buffers = Some(100);
     let [device, host] = workspace(many);
-    assert_eq!((device, host), (6 * shard + backward, PIECES * (state + 4 * SUB_GROUP)));
+    assert_eq!((device, host), (6 * shard + backward, PIECES * (state + 4 * PIECE)));
 }
 
 /// Parameters are moved to the device once per all-gather from the rank's own shard, except that
@@ -433,7 +426,5 @@ fn remedies_leave_main_memory() {
     let tight = names(room(Some(rank(&away).memory.total_peak)));
     assert!(!tight.iter().any(|how| how.ends_with("none")), "the device has no room: {tight:?}");
     let buffers = offers(room(None), &job(Stage::Ddp, Host, Device));
-    assert!(
-        buffers.iter().any(|(how, saves, _)| how == "--offload-buffers 1" && *saves == 2 * 4 * SUB_GROUP)
-    );
+    assert!(buffers.iter().any(|(how, saves, _)| how == "--offload-buffers 1" && *saves == 2 * 4 * PIECE));
 }

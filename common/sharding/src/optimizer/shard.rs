@@ -103,8 +103,8 @@ impl States {
 }
 
 impl AdamWShard {
-    /// Returns the shard of elements `slice` of `unit`, updated at most `sub_group_size` elements at
-    /// a time.
+    /// Returns the shard of elements `slice` of `unit`, updated at most `sub_group_size` elements
+    /// at a time.
     pub fn new(
         partition: &Partition,
         unit: UnitId,

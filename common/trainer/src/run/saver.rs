@@ -21,7 +21,7 @@ use device::{Buffer, DType};
 use planner::Saving;
 use serde_json::Value;
 use settings::cli::OutputArgs;
-use sharding::{Optimizer, Partition, Rank, TensorPart, TrainingState, UnitBuffers, UnitId};
+use sharding::{Optimizer, Partition, Rank, TrainingState, UnitBuffers, UnitId};
 use states::PieceBuffers;
 use std::cell::Cell;
 use std::ops::Range;
@@ -117,9 +117,8 @@ impl Saver {
         let elements: usize = parts.iter().map(|(part, _)| TrainingState::ALL.len() * part).sum();
         let parts: Vec<Range<usize>> = parts.into_iter().map(|(_, range)| range).collect();
         let ranges = |(unit, part): (UnitId, &Range<usize>)| {
-            let range =
-                |part: TensorPart| checkpoint::ElementRange { tensor: part.tensor, range: part.elements };
-            plan.partition.parts(unit, part).map(range).collect()
+            let parts = plan.partition.parts(unit, part);
+            parts.map(|part| checkpoint::ElementRange { tensor: part.tensor, range: part.elements }).collect()
         };
         let groups: Vec<_> = parts.iter().enumerate().map(ranges).collect();
         let (room, pieces) = match plan.saving {

@@ -9,12 +9,19 @@ fn places() -> impl Strategy<Value = Place> {
 }
 
 fn placements() -> impl Strategy<Value = Placement> {
-    let sub_group_size = proptest::option::of(1u64..5_000);
+    let sub_group = proptest::option::of(1u64..5_000);
     let saving = proptest::sample::select(vec![Saving::Never, Saving::Copying, Saving::Streaming]);
-    (places(), places(), places(), proptest::option::of(1u64..6), sub_group_size, any::<bool>(), saving)
-        .prop_map(|(optimizer, parameters, activations, buffers, sub_group_size, gathers_states, saving)| {
-            Placement { optimizer, parameters, activations, buffers, sub_group_size, gathers_states, saving }
-        })
+    (places(), places(), places(), proptest::option::of(1u64..6), sub_group, any::<bool>(), saving).prop_map(
+        |(optimizer, parameters, activations, buffers, sub_group_size, gathers_states, saving)| Placement {
+            optimizer,
+            parameters,
+            activations,
+            buffers,
+            sub_group_size,
+            gathers_states,
+            saving,
+        },
+    )
 }
 
 proptest! {
