@@ -30,9 +30,9 @@ fn copy(from: &str, to: &str) -> checkpoint::Result<()> {
     let layout = Layout::new(&config);
     reader.check(&layout)?;
     let format = Format { element_type: Some(ElementType::F32), ..Format::default() };
-    let (disk, brought) = (Arc::new(Disk::new(1)), reader.model_files()?);
+    let (disk, model_files) = (Arc::new(Disk::new(1)), reader.model_files()?);
     let destination = Destination { path: to.as_ref(), disk, timeout: Duration::ZERO };
-    let mut writer = Writer::on(destination, &config, &layout, format, &brought)?;
+    let mut writer = Writer::on(destination, &config, &layout, format, &model_files)?;
     for (id, tensor) in layout.tensors.iter().enumerate() {
         let mut values = vec![0.0; tensor.elements()];
         reader.read(tensor, 0..tensor.elements(), &mut values)?;

@@ -80,8 +80,7 @@ impl Writer {
         Writer::on(destination, config, layout, format, &ModelFiles::default())
     }
 
-    /// Starts saving to `destination` like [`Writer::create`], with the model_files that the model
-    /// `brought`.
+    /// Starts saving to `destination` like [`Writer::create`], with `model_files`.
     ///
     /// # Errors
     /// As [`Writer::create`].

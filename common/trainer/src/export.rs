@@ -1,7 +1,7 @@
 //! The weights in a checkpoint, in Hugging Face's format.
 
 use crate::checkpoints;
-use crate::resume::{self, DamagedCheckpoints, Progress, Writer as Record};
+use crate::resume::{self, DamagedCheckpoints, Progress, Provenance};
 use checkpoint::{CheckpointError, Checkpoints, Destination, Format, Generation, Writer};
 use model::{Layout, ModelConfig};
 use planner::table::counted;
@@ -111,9 +111,9 @@ fn open(checkpoints: &Checkpoints, name: &str) -> checkpoint::Result<Intact> {
 
 fn write(intact: &Intact, to: &Path, format: Format) -> checkpoint::Result<()> {
     let Intact { generation, config, layout } = intact;
-    let brought = generation.model_files();
+    let model_files = generation.model_files();
     let destination = Destination { path: to, disk: Arc::new(Disk::new(1)), timeout: LOCK_TIMEOUT };
-    let mut writer = Writer::on(destination, config, layout, format, brought)?;
+    let mut writer = Writer::on(destination, config, layout, format, model_files)?;
     let mut values = Vec::new();
     for state in TrainingState::ALL.into_iter().take(if format.moments { 3 } else { 1 }) {
         for (id, tensor) in layout.tensors.iter().enumerate() {

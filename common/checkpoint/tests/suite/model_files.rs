@@ -3,7 +3,7 @@
 use crate::common::{config, names, save, values};
 use crate::sharded;
 use checkpoint::{
-    CheckpointError, Checkpoints, ModelFiles, Destination, ElementType, Format, Reader, Writer,
+    CheckpointError, Checkpoints, Destination, ElementType, Format, ModelFiles, Reader, Writer,
 };
 use model::{Layout, ModelConfig};
 use serde_json::{Value, json};

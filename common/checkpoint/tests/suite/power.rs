@@ -3,7 +3,7 @@
 
 use crate::common::{SplitMix, assert_reads_back, cases, config, values};
 use crate::sharded::{assert_holds, checkpoints, newest, save};
-use checkpoint::{ModelFiles, Destination, Format, Reader, Writer};
+use checkpoint::{Destination, Format, ModelFiles, Reader, Writer};
 use model::{Layout, ModelConfig};
 use std::collections::BTreeMap;
 use std::fs;

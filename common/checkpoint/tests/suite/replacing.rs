@@ -2,7 +2,7 @@
 //! along.
 
 use crate::common::{assert_reads_back, config, names, save, values};
-use checkpoint::{CheckpointError, Checkpoints, ModelFiles, Destination, Format, Reader, Writer};
+use checkpoint::{CheckpointError, Checkpoints, Destination, Format, ModelFiles, Reader, Writer};
 use model::{Layout, ModelConfig};
 use std::fs;
 use std::io::ErrorKind;

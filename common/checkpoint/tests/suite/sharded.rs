@@ -3,7 +3,7 @@
 
 use crate::common::names;
 use checkpoint::{
-    CheckpointError, Checkpoints, ModelFiles, ElementRange, FileRecord, Generation, Manifest, Result,
+    CheckpointError, Checkpoints, ElementRange, FileRecord, Generation, Manifest, ModelFiles, Result,
     ShardLayout, ShardWriter,
 };
 use model::{Layout, ModelConfig, TrainingState};

@@ -50,13 +50,13 @@ impl WeightWriter {
         let config = &plan.config;
         let disk = Arc::new(Disk::with_faults(1, config.save_faults.clone()));
         let (model, model_files) = (plan.model.clone(), plan.model_files.clone());
-        // A disk that is late is named by another deadline.
-        let patience = LOCK_TIMEOUT.min(config.output.checkpoint_timeout / 2);
+        // Shorter than the disk's timeout, so that a locked directory is not blamed on the disk.
+        let lock_timeout = LOCK_TIMEOUT.min(config.output.checkpoint_timeout / 2);
         let (save, format, on) = (config.output.save.clone(), config.save_format, disk.clone());
         let create = move || match &save {
             None => Ok(None),
             Some(directory) => {
-                let destination = Destination { path: directory, disk: on, timeout: patience };
+                let destination = Destination { path: directory, disk: on, timeout: lock_timeout };
                 Writer::on(destination, &model.config, &model.layout, format, &model_files).map(Some)
             }
         };
