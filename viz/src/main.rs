@@ -219,9 +219,10 @@ fn warn(recording: &Recording) {
 fn check_output(recordings: &[impl AsRef<Path>], out: &Path) -> Result<(), String> {
     let file = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     let taken = file(out).filter(|_| out != Path::new("-"));
-    match taken.is_some() && recordings.iter().any(|recording| file(recording.as_ref()) == taken) {
-        true => Err(format!("{} is the recording itself: name another file to write", out.display())),
-        false => Ok(()),
+    if taken.is_some() && recordings.iter().any(|recording| file(recording.as_ref()) == taken) {
+        Err(format!("{} is the recording itself: name another file to write", out.display()))
+    } else {
+        Ok(())
     }
 }
 

@@ -44,9 +44,10 @@ impl Check {
     /// indices are checked; in a GPU's memory only the largest, if the host knows it.
     fn indices(&self, operand: &'static str, view: &View<'_>, bound: usize) -> Result<()> {
         let is_beyond = |index: &u32| *index as usize >= bound;
-        let beyond = match view.on_host() {
-            true => view.as_slice::<u32>().iter().copied().find(is_beyond),
-            false => view.largest_index().filter(is_beyond),
+        let beyond = if view.on_host() {
+            view.as_slice::<u32>().iter().copied().find(is_beyond)
+        } else {
+            view.largest_index().filter(is_beyond)
         };
         match beyond {
             Some(got) => Err(DeviceError::Index { kernel: self.kernel, operand, got, bound }),
@@ -73,9 +74,10 @@ impl<'r, 'w> Visitor<View<'r>, ViewMut<'w>> for Check {
     }
 
     fn size(&mut self, operand: &'static str, got: usize, expected: usize) -> Result<()> {
-        match got == expected {
-            true => Ok(()),
-            false => Err(DeviceError::Shape { kernel: self.kernel, operand, expected, got }),
+        if got == expected {
+            Ok(())
+        } else {
+            Err(DeviceError::Shape { kernel: self.kernel, operand, expected, got })
         }
     }
 }

@@ -93,9 +93,10 @@ pub trait Kernels: Send + Sync {
     fn copy(&self, mut out: ViewMut<'_>, x: View<'_>) -> Result<()> {
         let len = out.len();
         out.note_largest(x.largest_index());
-        self.run(match out.dtype() == x.dtype() {
-            true => Operation::Copy { out, x, len },
-            false => Operation::Convert { out, x, len },
+        self.run(if out.dtype() == x.dtype() {
+            Operation::Copy { out, x, len }
+        } else {
+            Operation::Convert { out, x, len }
         })
     }
 

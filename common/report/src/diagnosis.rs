@@ -67,17 +67,18 @@ fn speed(report: &Report, account: &Account) -> String {
     let tokens = (model.micro_batches * model.batch_size * model.sequence_length) as f64;
     let operations = tokens * report.throughput.flops_per_token as f64 / 1e9;
     let over_step = operations / account.step;
-    match report.gpu.is_empty() {
-        true => format!(
+    if report.gpu.is_empty() {
+        format!(
             "\nA rank computes forward and backward for {:.0} % of a step, at {:.1} GFLOP/s; over the whole step it does \
              {over_step:.1}.\n",
             100.0 * account.useful() / account.step,
             operations / account.useful(),
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "\nThese are the host's seconds: it queues the GPU's work, and waits only where it needs a result.\n\
              Over the whole step a rank does {over_step:.1} GFLOP/s.\n"
-        ),
+        )
     }
 }
 

@@ -48,9 +48,10 @@ pub(crate) fn kernels(report: &Report) -> String {
     }
     let limit = report.limit.as_ref().map_or(String::new(), |limit| {
         let each = |gflops: f64| gflops / limit.threads as f64;
-        let products = match limit.products_gflops == limit.f32_gflops {
-            true => String::new(),
-            false => format!(", {:.1} in bf16", each(limit.products_gflops)),
+        let products = if limit.products_gflops == limit.f32_gflops {
+            String::new()
+        } else {
+            format!(", {:.1} in bf16", each(limit.products_gflops))
         };
         let f32 = each(limit.f32_gflops);
         format!(" (limit: what a core multiplies in registers, {f32:.1} GFLOP/s{products})")

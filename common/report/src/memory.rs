@@ -55,13 +55,14 @@ impl Machine<'_> {
     fn needs_together(&self, prediction: &Prediction) -> u64 {
         let each = || prediction.ranks.iter().map(|rank| self.needs(rank));
         let others = self.ranks.saturating_sub(1) as u64;
-        match self.ranks == prediction.ranks.len() {
-            true => each().fold(0, u64::saturating_add),
-            false => each()
+        if self.ranks == prediction.ranks.len() {
+            each().fold(0, u64::saturating_add)
+        } else {
+            each()
                 .min()
                 .unwrap_or(0)
                 .saturating_mul(others)
-                .saturating_add(prediction.ranks.get(self.rank).map_or(0, |rank| self.needs(rank))),
+                .saturating_add(prediction.ranks.get(self.rank).map_or(0, |rank| self.needs(rank)))
         }
     }
 
@@ -109,9 +110,10 @@ pub fn check_machine(
         human(most)
     );
     let share = machine.memory.bytes / machine.ranks.max(1) as u64;
-    let (place, room) = match machine.on_gpus {
-        true => (Place::Host, Room::of(Place::Host, share, limits)),
-        false => (Place::Device, Room::shared(share, limits)),
+    let (place, room) = if machine.on_gpus {
+        (Place::Host, Room::of(Place::Host, share, limits))
+    } else {
+        (Place::Device, Room::shared(share, limits))
     };
     let remedies = planner::remedies(room, job);
     Err(Failure::OutOfMemory(on_one_screen(
@@ -128,9 +130,10 @@ fn foreseen(job: &Job, needs: &str, has: &str) -> String {
 
 /// Returns both numbers of bytes in words: rounded, unless they would then read alike.
 fn told_apart(one: u64, other: u64) -> [String; 2] {
-    match human(one) == human(other) {
-        true => [one, other].map(|bytes| format!("{} bytes", grouped(bytes))),
-        false => [human(one), human(other)],
+    if human(one) == human(other) {
+        [one, other].map(|bytes| format!("{} bytes", grouped(bytes)))
+    } else {
+        [human(one), human(other)]
     }
 }
 
@@ -141,9 +144,10 @@ pub fn ran_out(
     (oom, moment): (&OutOfMemory, Moment),
     limits: Limits,
 ) -> Failure {
-    let has = match oom.by_system {
-        true => format!(", and the system gives no more\n\nOf its {}", name(oom.place)),
-        false => format!("\n\nOf its {}'s {}", name(oom.place), human(oom.capacity)),
+    let has = if oom.by_system {
+        format!(", and the system gives no more\n\nOf its {}", name(oom.place))
+    } else {
+        format!("\n\nOf its {}'s {}", name(oom.place), human(oom.capacity))
     };
     let happened = format!(
         "rank {} is out of {} in {moment}: it asked for {} of {}{has}, {} are in use:\n{}\n{}",
@@ -157,9 +161,10 @@ pub fn ran_out(
     );
     let capacity = if oom.by_system { oom.live_total } else { oom.capacity };
     let room = Room::of(oom.place, capacity, limits);
-    Failure::OutOfMemory(match oom.by_system {
-        true => on_one_screen(happened, &planner::remedies(room, job), SYSTEM),
-        false => with_remedies(happened, job, room),
+    Failure::OutOfMemory(if oom.by_system {
+        on_one_screen(happened, &planner::remedies(room, job), SYSTEM)
+    } else {
+        with_remedies(happened, job, room)
     })
 }
 

@@ -67,9 +67,10 @@ fn link(report: &Report, account: &Account, run: Option<&PlannedRun<'_>>) -> Vec
     let latency = Wire::of(report).share_of_latency(report, run);
     // Units are gathered one by one; only updated parameters are sent in buckets.
     let gathers = |stage: Stage| stage.sharded().optimizer && !stage.sharded().parameters;
-    let fewer = match gathers(report.stage) {
-        true => "--reduce-bucket, --allgather-bucket, --wrap",
-        false => "--reduce-bucket, --wrap",
+    let fewer = if gathers(report.stage) {
+        "--reduce-bucket, --allgather-bucket, --wrap"
+    } else {
+        "--reduce-bucket, --wrap"
     };
     vec![
         remedy(
@@ -97,12 +98,13 @@ fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Re
     let mean = |seconds: fn(&Clocks) -> f64| per_step(report, |row| seconds(&row.clocks));
     // Copies on a rank's own thread take its time, at any point of the step.
     let on_gpus = !report.gpu.is_empty();
-    let [forward, backward] = match on_gpus {
-        true => [
+    let [forward, backward] = if on_gpus {
+        [
             mean(|of| of.waits.forward - of.for_peers.forward),
             mean(|of| of.waits.backward - of.for_peers.backward),
-        ],
-        false => [mean(|of| of.for_link.forward), mean(|of| of.for_link.backward)],
+        ]
+    } else {
+        [mean(|of| of.for_link.forward), mean(|of| of.for_link.backward)]
     };
     // Data also move while a rank waits for a core.
     let waits = |phase: fn(&Times) -> f64| without_core_per_step(report, phase);

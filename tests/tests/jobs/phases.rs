@@ -88,10 +88,7 @@ fn others(mut members: Vec<Member>, (victim, signal): Blow<'_>, within: Duration
 fn others_after(dir: &Path, more: &str, blow: Blow<'_>, (milestone, within): (&str, Duration)) -> Vec<Ended> {
     met(|| {
         let members = launch(dir, more, blow, milestone);
-        match members[blow.0].struck(PATIENCE) {
-            true => Ok(others(members, blow, within)),
-            false => Err(ends(members)),
-        }
+        if members[blow.0].struck(PATIENCE) { Ok(others(members, blow, within)) } else { Err(ends(members)) }
     })
 }
 

@@ -51,9 +51,12 @@ fn manifests(dir: &Path) -> Vec<PathBuf> {
     let has_one =
         |folder: &PathBuf| fs::read_to_string(folder.join("Cargo.toml")).is_ok_and(|text| is_member(&text));
     folders
-        .flat_map(|folder| match has_one(&folder) {
-            true => [vec![folder.join("Cargo.toml")], manifests(&folder)].concat(),
-            false => manifests(&folder),
+        .flat_map(|folder| {
+            if has_one(&folder) {
+                [vec![folder.join("Cargo.toml")], manifests(&folder)].concat()
+            } else {
+                manifests(&folder)
+            }
         })
         .collect()
 }

@@ -45,9 +45,12 @@ pub(super) fn block() -> Result<Table> {
     // The embedding comes first.
     let elements = units()?[1];
     let mut table = table("block 0, elements");
-    let words = |range: Range<u64>| match range.is_empty() {
-        true => "–".to_string(),
-        false => format!("{}..{}", grouped(range.start), grouped(range.end)),
+    let words = |range: Range<u64>| {
+        if range.is_empty() {
+            "–".to_string()
+        } else {
+            format!("{}..{}", grouped(range.start), grouped(range.end))
+        }
     };
     for reader in 0..READERS {
         let parts = (0..WRITERS).map(|writer| words(read(elements, writer, reader)));

@@ -73,10 +73,7 @@ impl Progress {
     /// neither exists.
     pub fn load() -> Self {
         let file = file();
-        match file.exists() {
-            true => Self::at(file),
-            false => Progress { file, ..Self::at(in_checkout()) },
-        }
+        if file.exists() { Self::at(file) } else { Progress { file, ..Self::at(in_checkout()) } }
     }
 
     /// Reads the progress from `file`.

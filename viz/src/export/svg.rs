@@ -38,9 +38,10 @@ fn row(buffer: &Buffer, y: u16, svg: &mut String) {
         ground(first, x, end, y, svg);
         while x < end {
             let words = words(buffer, y, x..end);
-            match words.is_empty() {
-                true => symbol(&buffer[(x, y)], x, y, svg),
-                false => text(&words, &buffer[(x, y)], x, y, svg),
+            if words.is_empty() {
+                symbol(&buffer[(x, y)], x, y, svg)
+            } else {
+                text(&words, &buffer[(x, y)], x, y, svg)
             }
             x += (words.len() as u16).max(1);
         }

@@ -171,9 +171,10 @@ fn run_summary(header: &RunHeader, compared: bool) -> Vec<String> {
 /// Returns the settings in which the run differs from the default, in words.
 fn non_default_choices(header: &RunHeader) -> Vec<String> {
     let Choices { strategy, checkpointing } = &header.choices;
-    let by = match header.shard_group < header.world_size {
-        true => format!(" by {}", header.shard_group),
-        false => String::new(),
+    let by = if header.shard_group < header.world_size {
+        format!(" by {}", header.shard_group)
+    } else {
+        String::new()
     };
     let all =
         [(strategy, format!("{strategy}{by}")), (checkpointing, format!("checkpoints {checkpointing}"))];

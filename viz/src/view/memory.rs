@@ -186,10 +186,11 @@ fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
     }
     for (pass, from, to) in runs {
         let label = words::pass(pass);
-        let (fill, label, style) = match paint.theme().colours() {
-            true => (" ", label.to_string(), Style::new().bg(theme::pass_colour(pass)).fg(INK)),
+        let (fill, label, style) = if paint.theme().colours() {
+            (" ", label.to_string(), Style::new().bg(theme::pass_colour(pass)).fg(INK))
+        } else {
             // Among letters a name needs a space on both sides.
-            false => (theme::pass_glyph(pass), format!(" {label} "), Style::new()),
+            (theme::pass_glyph(pass), format!(" {label} "), Style::new())
         };
         paint.run(from, 0, to - from, fill, style);
         if columns(&label) <= to - from {

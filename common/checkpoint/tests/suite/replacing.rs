@@ -80,9 +80,10 @@ fn dies_everywhere(effect: Effect, exchanges: bool) {
             assert_eq!(Reader::open(kept).unwrap().config().unwrap().width, other().width, "{why}");
             fs::remove_dir_all(kept).unwrap();
         }
-        match fs::exists(&out).unwrap() {
-            true => assert_whole(&out, saved.is_ok(), &why),
-            false => assert!(!exchanges, "{why}"),
+        if fs::exists(&out).unwrap() {
+            assert_whole(&out, saved.is_ok(), &why)
+        } else {
+            assert!(!exchanges, "{why}")
         }
         Writer::probe(&out).unwrap();
         assert_whole(&out, true, &format!("{why}, put right"));

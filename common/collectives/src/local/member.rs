@@ -134,9 +134,12 @@ impl ThreadMember {
     fn cost(&self, issued: &Issued) -> Duration {
         let Some(link) = self.shared.options.link else { return Duration::ZERO };
         let size = self.shared.coordinator.global_ranks().len();
-        let sent = |member| match self.goes_around(&issued.call) {
-            true => ring::sent(issued, member, size),
-            false => issued.bytes_sent(member, size),
+        let sent = |member| {
+            if self.goes_around(&issued.call) {
+                ring::sent(issued, member, size)
+            } else {
+                issued.bytes_sent(member, size)
+            }
         };
         let busiest = (0..size).map(sent).max().unwrap_or(0);
         link.cost(issued.call.operation(), self.shared.options.algorithm, size as u32, busiest)

@@ -156,9 +156,10 @@ fn is_loopback(address: &SocketAddr) -> bool {
 /// Returns the address that stands for all of this machine's, at the port of `found`. If all of
 /// `found` are IPv6, so is it: there the system also accepts IPv4.
 fn everywhere(found: &[SocketAddr]) -> SocketAddr {
-    let unspecified: IpAddr = match found.iter().all(SocketAddr::is_ipv6) {
-        true => Ipv6Addr::UNSPECIFIED.into(),
-        false => Ipv4Addr::UNSPECIFIED.into(),
+    let unspecified: IpAddr = if found.iter().all(SocketAddr::is_ipv6) {
+        Ipv6Addr::UNSPECIFIED.into()
+    } else {
+        Ipv4Addr::UNSPECIFIED.into()
     };
     (unspecified, found.first().map_or(0, SocketAddr::port)).into()
 }

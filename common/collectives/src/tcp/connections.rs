@@ -67,10 +67,8 @@ impl Connections {
         // stopped.
         let start = || Stopwatch::start(Duration::ZERO, 2 * tick(self.timeout));
         let mut stopwatch = start();
-        let timeout = match self.gave_up.load(Ordering::Relaxed) {
-            true => LINGER.min(self.timeout / 10),
-            false => self.timeout,
-        };
+        let timeout =
+            if self.gave_up.load(Ordering::Relaxed) { LINGER.min(self.timeout / 10) } else { self.timeout };
         while !bytes.is_empty() {
             match stream.write(bytes) {
                 Ok(written) => {
@@ -84,9 +82,10 @@ impl Connections {
                 Err(error) => {
                     self.gave_up.store(true, Ordering::Relaxed);
                     let _ = stream.shutdown(Shutdown::Write);
-                    return Err(match is_tick(&error) {
-                        true => format!("it has taken no data for {timeout:?}"),
-                        false => broken(&error.to_string()),
+                    return Err(if is_tick(&error) {
+                        format!("it has taken no data for {timeout:?}")
+                    } else {
+                        broken(&error.to_string())
                     });
                 }
             }

@@ -177,9 +177,10 @@ fn copy<T>(to: Grid<'_, T>, from: Tile<'_>, narrow: impl Fn(&mut [T], &[f32])) {
 
 fn finish_f32(to: Grid<'_, f32>, sums: Grid<'_, f32>, adds: bool) {
     vectorized!(for (to, sums) in to.into_rows().zip(sums.into_rows()) {
-        match adds {
-            false => to.copy_from_slice(&sums[..to.len()]),
-            true => to.iter_mut().zip(&*sums).for_each(|(to, sum)| *to += sum),
+        if adds {
+            to.iter_mut().zip(&*sums).for_each(|(to, sum)| *to += sum)
+        } else {
+            to.copy_from_slice(&sums[..to.len()])
         }
     });
 }

@@ -78,14 +78,20 @@ impl GpuKernels {
         let runtime = &*self.runtime;
         match operation {
             Operation::Matmul(product) => runtime.product(product),
-            Operation::Attention(arguments) => match self.attention_by_products {
-                true => kernels::attention_by_products(runtime, arguments),
-                false => kernels::attention(runtime, arguments),
-            },
-            Operation::AttentionBackward(arguments) => match self.attention_by_products {
-                true => kernels::attention_backward_by_products(runtime, arguments),
-                false => kernels::attention_backward(runtime, arguments),
-            },
+            Operation::Attention(arguments) => {
+                if self.attention_by_products {
+                    kernels::attention_by_products(runtime, arguments)
+                } else {
+                    kernels::attention(runtime, arguments)
+                }
+            }
+            Operation::AttentionBackward(arguments) => {
+                if self.attention_by_products {
+                    kernels::attention_backward_by_products(runtime, arguments)
+                } else {
+                    kernels::attention_backward(runtime, arguments)
+                }
+            }
             Operation::Rope { qkv, rope } => {
                 kernels::rope(runtime, qkv, self.rotations.table(runtime, &rope)?, rope)
             }

@@ -265,9 +265,8 @@ unsafe fn element(matrix: &MatrixOperand, row: usize, column: usize) -> f64 {
 /// As cuBLASLt, but with sums in f64, which are exact enough to stand for any order of summation.
 impl Multiplier for Shim {
     fn multiply(&self, out: MatrixOperand, a: MatrixOperand, b: MatrixOperand, write: Write) -> Result<()> {
-        let size = |matrix: &MatrixOperand| match matrix.transposed {
-            true => (matrix.columns, matrix.rows),
-            false => (matrix.rows, matrix.columns),
+        let size = |matrix: &MatrixOperand| {
+            if matrix.transposed { (matrix.columns, matrix.rows) } else { (matrix.rows, matrix.columns) }
         };
         let ((rows, depth), (b_rows, columns)) = (size(&a), size(&b));
         assert_eq!((rows, columns, depth), (out.rows, out.columns, b_rows));

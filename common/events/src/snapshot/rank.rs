@@ -140,9 +140,10 @@ impl RankSnapshot {
     /// Returns the latest step that this rank has finished, or `None` if it has begun no step or is
     /// in step 0. A resumed run finished the step before its first one in another process.
     pub fn finished_step(&self) -> Option<u32> {
-        match self.in_step {
-            true => self.step.checked_sub(1),
-            false => Some(self.step).filter(|_| self.step_started > 0),
+        if self.in_step {
+            self.step.checked_sub(1)
+        } else {
+            Some(self.step).filter(|_| self.step_started > 0)
         }
     }
 

@@ -108,15 +108,14 @@ fn a_disk_that_fails_ends_the_recording_and_not_the_run() {
                 (None, Some(error)) => assert!(error.contains("run.events.partial"), "{case}: {error}"),
                 other => panic!("{case}: {other:?}"),
             }
-            match published {
-                true => assert!(Recording::open(&path).unwrap().is_complete(), "{case}"),
-                false => {
-                    assert_eq!(std::fs::read(&path).unwrap(), b"an older one", "{case}");
-                    assert!(
-                        !Recording::open(&dir.path().join("run.events.partial")).unwrap().is_empty()
-                            || number == 3
-                    );
-                }
+            if published {
+                assert!(Recording::open(&path).unwrap().is_complete(), "{case}")
+            } else {
+                assert_eq!(std::fs::read(&path).unwrap(), b"an older one", "{case}");
+                assert!(
+                    !Recording::open(&dir.path().join("run.events.partial")).unwrap().is_empty()
+                        || number == 3
+                );
             }
             if (disk.record().len() as u64) < number {
                 break;

@@ -46,10 +46,7 @@ fn record(pieces: &[Vec<Event>], finish: bool) -> Vec<u8> {
         recorder.push(dropped, piece).unwrap();
         recorder.flush().unwrap();
     }
-    match finish {
-        true => fs::read(recorder.finish().unwrap()).unwrap(),
-        false => fs::read(recorder.partial()).unwrap(),
-    }
+    if finish { fs::read(recorder.finish().unwrap()).unwrap() } else { fs::read(recorder.partial()).unwrap() }
 }
 
 fn parse(bytes: &[u8]) -> Result<Recording, RecordingError> {

@@ -181,9 +181,10 @@ impl ModelConfig {
 
 /// Fails unless `number` is positive and finite.
 fn positive(name: &str, number: f32) -> Result<(), String> {
-    match number.is_finite() && number > 0.0 {
-        true => Ok(()),
-        false => Err(format!("`{name}` is {number}; it must be a positive number")),
+    if number.is_finite() && number > 0.0 {
+        Ok(())
+    } else {
+        Err(format!("`{name}` is {number}; it must be a positive number"))
     }
 }
 

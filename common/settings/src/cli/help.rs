@@ -63,10 +63,7 @@ impl Program {
         });
         let command =
             DISPLAY.iter().fold(command, |command, flag| command.mut_arg(flag, |arg| arg.global(true)));
-        match brief {
-            true => command.help_template(BRIEF),
-            false => command,
-        }
+        if brief { command.help_template(BRIEF) } else { command }
     }
 
     /// Parses `arguments`, of which the first is the program's name. On help, version or a usage

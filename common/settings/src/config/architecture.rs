@@ -43,9 +43,10 @@ pub(super) fn config_json(name: &str) -> Option<PathBuf> {
         return None;
     }
     let path = Path::new(name);
-    match path.is_dir() {
-        true => Some(path.join("config.json")),
-        false => (name.ends_with(".json") || path.exists()).then(|| path.into()),
+    if path.is_dir() {
+        Some(path.join("config.json"))
+    } else {
+        (name.ends_with(".json") || path.exists()).then(|| path.into())
     }
 }
 

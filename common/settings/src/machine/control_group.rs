@@ -54,9 +54,10 @@ impl Version {
     /// Returns the group that a line of `/proc/self/cgroup` names: `ID:CONTROLLERS:PATH`.
     fn group<'a>(&self, line: &'a str) -> Option<&'a Path> {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        let is_ours = match self.swap_is_alone {
-            true => controllers.is_empty(),
-            false => controllers.split(',').any(|controller| controller == "memory"),
+        let is_ours = if self.swap_is_alone {
+            controllers.is_empty()
+        } else {
+            controllers.split(',').any(|controller| controller == "memory")
         };
         is_ours.then_some(Path::new(path))
     }

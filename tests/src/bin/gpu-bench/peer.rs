@@ -98,9 +98,10 @@ impl Peer {
         let told = writeln!(self.commands, "{micro_batch} {} {steps}", 2 * WARMUP);
         told.map_err(|error| format!("PyTorch's process has ended: {error}"))?;
         let answer = self.answer()?;
-        match answer["out_of_memory"] == true {
-            true => Ok(None),
-            false => Ok(Some(answer["tokens_per_second"].as_f64().ok_or("PyTorch gave no speed")?)),
+        if answer["out_of_memory"] == true {
+            Ok(None)
+        } else {
+            Ok(Some(answer["tokens_per_second"].as_f64().ok_or("PyTorch gave no speed")?))
         }
     }
 

@@ -52,17 +52,18 @@ fn growth(app: &App) -> (Vec<String>, Color) {
 /// Returns a sentence about a gap before the position, in the longest form that fits: a gap whose
 /// effect `stays`, or one whose effect ends.
 pub(super) fn sentence(stays: bool, room: u16) -> String {
-    let forms = match stays {
-        true => [
+    let forms = if stays {
+        [
             "Events from before the first full step are damaged: memory and totals are too low from there on.",
             "Events of the first steps are damaged: memory and totals are too low.",
             "First events damaged: memory is too low.",
-        ],
-        false => [
+        ]
+    } else {
+        [
             "Events right before this are damaged: the display is complete after the next full step.",
             "Events before this are damaged: incomplete until the next full step.",
             "Damaged before this: incomplete.",
-        ],
+        ]
     };
     forms.iter().find(|form| columns(form) <= room).unwrap_or(&forms[2]).to_string()
 }

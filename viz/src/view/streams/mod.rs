@@ -80,9 +80,10 @@ fn heading(scene: &Scene, page: &RankPage, paint: &mut Paint<'_>) {
     let page = page.label();
     paint.right(width, 0, &page, ink(ACCENT));
     let header = &scene.header;
-    let below = match words::simulated_communication(header) {
-        true => "the SIMULATED link's transfers",
-        false => "its communication",
+    let below = if words::simulated_communication(header) {
+        "the SIMULATED link's transfers"
+    } else {
+        "its communication"
     };
     let notes = if places::used(header).is_empty() {
         [

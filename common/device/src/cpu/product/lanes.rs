@@ -158,12 +158,11 @@ mod x86 {
         unsafe fn add_product(sum: __m512, a: __m512, b: __m512) -> __m512 {
             // SAFETY: as the trait's; every 512 bits are a vector of pairs.
             unsafe {
-                match PAIRS {
-                    true => {
-                        let [a, b] = [a, b].map(|x| transmute::<__m512, __m512bh>(x));
-                        _mm512_dpbf16_ps(sum, a, b)
-                    }
-                    false => _mm512_fmadd_ps(a, b, sum),
+                if PAIRS {
+                    let [a, b] = [a, b].map(|x| transmute::<__m512, __m512bh>(x));
+                    _mm512_dpbf16_ps(sum, a, b)
+                } else {
+                    _mm512_fmadd_ps(a, b, sum)
                 }
             }
         }

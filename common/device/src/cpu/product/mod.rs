@@ -124,9 +124,10 @@ impl Product<'_> {
             Floats::Bf16(_) => self.unit == Unit::Pair && !across && self.a.shape().1.is_multiple_of(2),
             Floats::F16(_) => false,
         };
-        let (few, aliases) = match across {
-            true => (self.b.shape().0 <= READS * self.instructions.columns(), ALIASES_ACROSS),
-            false => (true, ALIASES),
+        let (few, aliases) = if across {
+            (self.b.shape().0 <= READS * self.instructions.columns(), ALIASES_ACROSS)
+        } else {
+            (true, ALIASES)
         };
         stored && few && !(stride * source.size()).is_multiple_of(aliases)
     }
