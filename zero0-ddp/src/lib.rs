@@ -85,8 +85,7 @@ impl Stage for Ddp {
         self.gradients.put_all(summed);
         let norm = local_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
         let grad_norm = update.unscale_norm(norm);
-        // `scaled` multiplies gradients by the factor that clips and unscales them. `None` after an
-        // overflow: the step is skipped.
+        // Multiplies gradients by the factor that clips and unscales them; `None` after an overflow.
         let Some(scaled) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };

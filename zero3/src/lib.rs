@@ -112,8 +112,7 @@ impl Stage for Zero3 {
         self.gradients.finish(&self.rank, summed)?;
         let norm = self.gradients.norm(&self.rank)?;
         let grad_norm = update.unscale_norm(norm);
-        // `scaled` multiplies gradients by the factor that clips and unscales them. `None` after an
-        // overflow: the step is skipped.
+        // Multiplies gradients by the factor that clips and unscales them; `None` after an overflow.
         let Some(scaled) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
