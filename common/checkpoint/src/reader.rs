@@ -72,6 +72,14 @@ impl Reader {
         &self.directory
     }
 
+    /// Returns the paths of the files that this reads: those of the weights and the small ones next
+    /// to them.
+    pub fn files(&self) -> impl Iterator<Item = PathBuf> {
+        let beside = names::model_files().map(|name| self.directory.join(name));
+        let weights = self.files.iter().map(|file| file.path().to_path_buf());
+        weights.chain([self.path.clone()]).chain(beside.filter(|path| path.is_file()))
+    }
+
     /// Reads the architecture from `config.json`; its name is the directory's. A stored head whose
     /// values differ from the embedding's is not tied, whatever `config.json` says. Transformers 5
     /// loads it the same way.

@@ -203,7 +203,8 @@ fn complete(stage: StageFactory, config: Config, prediction: Prediction) -> Resu
     model.rounding = config.precision.rounding;
     let pretrained = source::open_pretrained(&config, &model).map_err(Failure::usage)?;
     let model_files = source::model_files(&config, pretrained.as_deref()).map_err(Failure::usage)?;
-    outputs::probe(&config, outputs::saved_bytes(&config, &model, &model_files))?;
+    let saved = outputs::saved_bytes(&config, &model, &model_files);
+    outputs::probe(&config, pretrained.as_deref(), saved)?;
     let (checkpoints, lock) = checkpoints::open(&config)?.unzip();
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
     let partition = if stage.sharded.parameters {

@@ -8,7 +8,7 @@ use crate::line_file::LineFile;
 use crate::plan::Plan;
 use crate::run::RunEvent;
 use crate::watch::RING;
-use crate::{launch, progress, signals};
+use crate::{launch, outputs, progress, signals};
 use collectives::tcp::Joined;
 use collectives::{Group, Topic};
 use events::{Outlet, Pace, channel, relay};
@@ -132,7 +132,7 @@ impl Logs {
         let resumes =
             plan.checkpoints.as_ref().is_some_and(|kept| kept.names().is_ok_and(|names| !names.is_empty()));
         let open = |rank: usize| {
-            let (log, _) = LineFile::open(dir.join(format!("rank-{rank}.log")), resumes)?;
+            let (log, _) = LineFile::open(outputs::log_path(dir, rank), resumes)?;
             Ok((rank, log))
         };
         let logs = Logs(ranks.map(open).collect::<io::Result<_>>().map_err(failed)?);

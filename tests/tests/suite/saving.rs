@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 use storage::{Effect, Fault};
 use tests::{STAGES, at_once, config, fixture, losses, peer, run};
 
+/// Flags of a run of one step on one rank.
+const ONE_STEP: &str = "--gpus 1 --steps 1 --batch-size 1 --seq-len 8 --threads 1 --device cpu";
+
 /// Returns the hash that a report would have of the weights saved in `dir`: f32, little-endian,
 /// unpadded, in Hugging Face's order.
 fn hash(dir: &Path) -> String {
@@ -58,16 +61,63 @@ fn no_file_is_given_for_two_purposes() {
     let text = "every rank waits".repeat(100);
     std::fs::write(&data, &text).unwrap();
     let other = dir.path().join("new.json");
-    let base = "--gpus 1 --steps 1 --batch-size 1 --seq-len 8 --threads 1 --device cpu";
     for (one, path, two) in
         [("data", &data, "report"), ("data", &data, "metrics"), ("metrics", &other, "record")]
     {
         let path = path.display();
-        let refused = tests::train(Stage::Ddp, &format!("{base} --{one} {path} --{two} {path}"));
+        let refused = tests::train(Stage::Ddp, &format!("{ONE_STEP} --{one} {path} --{two} {path}"));
         let said = refused.expect_err("one file").to_string();
         assert!(said.contains(&format!("--{two}")) && said.contains("are one file"), "{said}");
     }
     assert_eq!(std::fs::read_to_string(&data).unwrap(), text);
+}
+
+/// Checks that `flags` name one file for two purposes, which is a usage error.
+fn assert_one_file(flags: &str) {
+    let refused = tests::train(Stage::Ddp, &format!("{ONE_STEP} {flags}")).expect_err(flags);
+    assert!(refused.to_string().contains("are one file"), "{flags}: {refused}");
+    assert_eq!(refused.code(), 2, "{flags}");
+}
+
+#[test]
+fn no_output_replaces_a_file_that_the_run_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let [settings, model, saved] = ["settings.json", "model.json", "saved"].map(|name| dir.path().join(name));
+    fs::write(&settings, "{}").unwrap();
+    fs::copy(fixture("odd.json"), &model).unwrap();
+    run(Stage::Ddp, &format!("{ONE_STEP} --model {} --save {}", model.display(), saved.display()));
+    let weights = ["config.json", "model.safetensors"].map(|name| (&saved, saved.join(name)));
+    let files = [("config", &settings, settings.clone()), ("model", &model, model.clone())];
+    let weights = weights.map(|(directory, file)| ("init-from", directory, file));
+    for (input, named, file) in files.into_iter().chain(weights) {
+        let before = fs::read(&file).unwrap();
+        for output in ["report", "metrics", "record"] {
+            assert_one_file(&format!("--{input} {} --{output} {}", named.display(), file.display()));
+        }
+        assert_eq!(fs::read(&file).unwrap(), before, "{input}");
+    }
+    // Inputs may be one file.
+    let config = saved.join("config.json");
+    run(Stage::Ddp, &format!("{ONE_STEP} --data {0} --model {0}", config.display()));
+}
+
+#[test]
+fn outputs_are_one_file_whatever_their_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| format!("{}/{name}", dir.path().display());
+    std::os::unix::fs::symlink("a", at("link")).unwrap();
+    std::os::unix::fs::symlink("loop", at("loop")).unwrap();
+    for (one, first, two, second) in [
+        ("record", "rr", "report", "rr.partial"),
+        ("report", "./same", "metrics", "same"),
+        ("metrics", "a", "report", "link"),
+        ("log-dir", "logs", "metrics", "logs/rank-0.log"),
+        ("log-dir", "logs", "report", "./logs/rank-0.log"),
+        ("metrics", "loop", "report", "loop"),
+    ] {
+        assert_one_file(&format!("--{one} {} --{two} {}", at(first), at(second)));
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "a refused run writes nothing");
 }
 
 #[test]
