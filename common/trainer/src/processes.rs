@@ -29,7 +29,7 @@ fn settings(plan: &Plan) -> String {
     (output.record, output.report, output.save, output.metrics) = (None, None, None, None);
     (output.log_every, output.log_dir, output.format) = (None, None, Default::default());
     if let Some(directory) = &mut output.checkpoint {
-        *directory = "".into();
+        *directory = "DIR".into();
     }
     shared.save_format = Default::default();
     (shared.screen, shared.process) = (None, None);
@@ -39,7 +39,59 @@ fn settings(plan: &Plan) -> String {
     shared.offload.directory = None;
     shared.hardware = shared.hardware.kind();
     let data = &plan.identity["data"];
-    format!("{} {}\n{shared:#?}\ndata: {data}", plan.stage.id, env!("CARGO_PKG_VERSION"))
+    let lines = setting_lines(&format!("{shared:#?}"));
+    format!("{} {}\n{lines}data: {data}", plan.stage.id, env!("CARGO_PKG_VERSION"))
+}
+
+/// Rewrites a `{:#?}` dump of a struct as one line per setting that names the fields around it, such
+/// as `corpus.eval_every: Some(2)`. Rank 0 shows the first line that differs.
+fn setting_lines(dump: &str) -> String {
+    let mut fields: Vec<&str> = Vec::new();
+    let mut settings = String::new();
+    let mut lines = dump.lines();
+    while let Some(line) = lines.next() {
+        let (indent, text) = split_indent(line);
+        if text.starts_with('}') {
+            fields.pop();
+            continue;
+        }
+        let mut value = text.to_string();
+        if text.ends_with(['(', '[']) {
+            for line in lines.by_ref() {
+                let (depth, text) = split_indent(line);
+                append_line(&mut value, text);
+                if depth == indent {
+                    break;
+                }
+            }
+        }
+        let path: String = fields.iter().map(|field| format!("{field}.")).collect();
+        if let Some(opening) = text.strip_suffix(" {") {
+            // The dump's own name stands before no field.
+            let Some((field, _)) = opening.split_once(": ") else { continue };
+            fields.push(field);
+            value = opening.to_string();
+        }
+        let value = value.strip_suffix(',').unwrap_or(&value);
+        settings += &format!("{path}{value}\n");
+    }
+    settings
+}
+
+/// Splits a line into the width of its indentation and the rest.
+fn split_indent(line: &str) -> (usize, &str) {
+    let text = line.trim_start();
+    (line.len() - text.len(), text)
+}
+
+/// Appends the next line of a dump to `value`, which a bracket encloses.
+fn append_line(value: &mut String, line: &str) {
+    if line.starts_with([')', ']', '}']) && value.ends_with(',') {
+        value.pop();
+    } else if value.ends_with([',', '{']) {
+        value.push(' ');
+    }
+    value.push_str(line);
 }
 
 /// Joins the other processes.
@@ -176,5 +228,39 @@ impl Logs {
             None => Ok(done),
             Some(message) => Err(Failure::run(format!("the run is done, but its log {message}"))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_the_fields_around_a_setting() {
+        #[derive(Debug)]
+        #[allow(dead_code, reason = "read by Debug")]
+        struct Corpus {
+            eval_every: Option<u32>,
+            seeds: Vec<(u32, Option<&'static str>)>,
+        }
+        #[derive(Debug)]
+        #[allow(dead_code, reason = "read by Debug")]
+        struct Run {
+            steps: u32,
+            corpus: Corpus,
+            other: Option<Corpus>,
+            last: bool,
+        }
+        let corpus = |eval_every| Corpus { eval_every, seeds: vec![(1, None), (2, Some("a,(\n"))] };
+        let run = Run { steps: 1, corpus: corpus(Some(2)), other: Some(corpus(None)), last: true };
+        let named = [
+            "steps: 1",
+            "corpus: Corpus",
+            "corpus.eval_every: Some(2)",
+            r#"corpus.seeds: [(1, None), (2, Some("a,(\n"))]"#,
+            r#"other: Some(Corpus { eval_every: None, seeds: [(1, None), (2, Some("a,(\n"))]})"#,
+            "last: true",
+        ];
+        assert_eq!(setting_lines(&format!("{run:#?}")).lines().collect::<Vec<_>>(), named);
     }
 }

@@ -121,6 +121,23 @@ fn other_flags_on_one_rank_are_shown_to_all() {
     }
 }
 
+#[test]
+fn a_setting_that_differs_is_named_with_the_fields_around_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = format!("--checkpoint {}", dir.path().join("kept").display());
+    for (flags, lines) in [
+        (
+            ["--val-fraction 0.1 --eval-every 2", "--val-fraction 0.1 --eval-every 3"],
+            ["corpus.eval_every: Some(2)", "corpus.eval_every: Some(3)"],
+        ),
+        ([&kept, ""], ["output.checkpoint: Some(\"DIR\")", "output.checkpoint: None"]),
+    ] {
+        for ended in ends(launch(STAGE, 2, |rank| endless(flags[rank]))) {
+            explains(&ended, 1, &lines);
+        }
+    }
+}
+
 /// A file that differs on one machine by a single letter.
 #[test]
 fn other_data_on_one_rank_are_shown_to_all() {
