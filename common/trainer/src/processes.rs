@@ -34,6 +34,10 @@ fn settings(plan: &Plan) -> String {
     shared.save_format = Default::default();
     (shared.screen, shared.process) = (None, None);
     (shared.corpus.source.path, shared.corpus.source.tokenizer) = (None, None);
+    if shared.init_from.is_some() || shared.config_json.is_some() {
+        // The name of a directory or a file; a preset's is a setting.
+        shared.model.name.clear();
+    }
     (shared.init_from, shared.config_json) = (None, None);
     (shared.threads, shared.findings) = (0, Findings::default());
     shared.offload.directory = None;

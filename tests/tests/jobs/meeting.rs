@@ -1,9 +1,11 @@
 //! Ranks that cannot meet: every rank ends with an error that says why.
 
 use crate::processes::{DEADLINE, PATIENCE, STAGE, endless, ends, explains};
+use planner::Stage;
 use std::net::TcpListener;
 use std::time::Duration;
 use tests::job::{Ended, Member, SECRET, free_port, is_free, launch, met, start, took};
+use tests::{fixture, train};
 
 /// How late ranks that wait for one another at the start may end: the meeting's two seconds, plus
 /// time to start on a busy machine.
@@ -134,6 +136,25 @@ fn a_setting_that_differs_is_named_with_the_fields_around_it() {
     ] {
         for ended in ends(launch(STAGE, 2, |rank| endless(flags[rank]))) {
             explains(&ended, 1, &lines);
+        }
+    }
+}
+
+#[test]
+fn copies_of_a_model_may_have_another_name_on_each_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let [saved, copy] = ["saved", "copy"].map(|name| dir.path().join(name));
+    let flags = "--gpus 1 --steps 1 --batch-size 1 --seq-len 8 --threads 1 --device cpu";
+    let model = fixture("odd.json");
+    train(Stage::Ddp, &format!("{flags} --model {model} --save {}", saved.display())).unwrap();
+    std::fs::create_dir(&copy).unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(saved.join(file), copy.join(file)).unwrap();
+    }
+    for flag in ["init-from", "model"] {
+        let named = |rank: usize| format!("--{flag} {}", [&saved, &copy][rank].display());
+        for ended in ends(launch(STAGE, 2, |rank| endless(&format!("{} --steps 1", named(rank))))) {
+            assert_eq!(ended.code, Some(0), "{flag}: {}", ended.error);
         }
     }
 }
