@@ -20,7 +20,7 @@ pub struct LossScaling {
     pub hysteresis: u32,
     /// True if one step without overflow resets the hysteresis.
     pub consecutive_hysteresis: bool,
-    /// The smallest scale.
+    /// The smallest scale to which overflows lower it.
     pub minimum: f64,
 }
 
@@ -65,10 +65,13 @@ impl LossScaler {
         LossScaler { scaling, at }
     }
 
-    /// Resumes at `at`; a fixed scale replaces its scale.
+    /// Resumes at `at`. A fixed scale replaces its scale. A scale below the minimum becomes the
+    /// minimum of this run, since an overflow must not raise it.
     pub fn resumed(scaling: LossScaling, at: LossScale) -> Self {
         let scale = scaling.fixed.unwrap_or(at.scale);
-        LossScaler { scaling, at: LossScale { scale, ..at } }
+        let scaling = LossScaling { minimum: scaling.minimum.min(scale), ..scaling };
+        let hysteresis = at.hysteresis.min(scaling.hysteresis);
+        LossScaler { scaling, at: LossScale { scale, hysteresis, ..at } }
     }
 
     /// Returns the scale and the counters.
@@ -98,7 +101,7 @@ impl LossScaler {
             self.at.hysteresis -= 1;
             return Ok(());
         }
-        if self.at.scale == self.scaling.minimum {
+        if self.at.scale <= self.scaling.minimum {
             return Err(Error::LossScaleAtMinimum { scale: self.at.scale, skipped: self.at.skipped });
         }
         self.at.scale = (self.at.scale / 2.0).max(self.scaling.minimum);

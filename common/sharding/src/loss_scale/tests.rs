@@ -61,6 +61,23 @@ fn an_overflow_at_the_minimum_is_an_error_and_no_scale_is_below_it() {
     assert_eq!(scaler.at().skipped, 4);
 }
 
+/// A run may resume with a higher minimum or less hysteresis than that of its checkpoint.
+#[test]
+fn an_overflow_never_raises_a_resumed_scale() {
+    let scaling = LossScaling { minimum: 1024.0, hysteresis: 1, ..SMALL };
+    let at = LossScale { scale: 16.0, hysteresis: 2, clean: 0, skipped: 0 };
+    let mut scaler = LossScaler::resumed(scaling, at);
+    assert_eq!(scaler.at(), LossScale { hysteresis: 1, ..at });
+    assert_eq!(scaler.finished(true), Err(Error::LossScaleAtMinimum { scale: 16.0, skipped: 1 }));
+    assert_eq!(scaler.at().scale, 16.0);
+
+    let mut scaler = LossScaler::resumed(scaling, at);
+    (0..4).for_each(|_| scaler.finished(false).unwrap());
+    assert_eq!(scaler.at().scale, 32.0);
+    assert_eq!(scaler.finished(true), Ok(()), "the scale can fall to where the run resumed");
+    assert_eq!(scaler.at().scale, 16.0);
+}
+
 #[test]
 fn a_fixed_scale_stays() {
     let fixed = LossScaling { fixed: Some(128.0), window: 1, hysteresis: 1, ..SMALL };
