@@ -268,12 +268,13 @@ impl Config {
         self.hardware.name().to_string() + &simulated.collect::<String>()
     }
 
-    /// Returns the update that follows `step` others, of a loss that was multiplied by
-    /// `loss_scale`.
-    pub fn update(&self, step: u32, loss_scale: Option<f64>) -> Update {
+    /// Returns the update of training step `step`, which follows `updates` others, of a loss that
+    /// was multiplied by `loss_scale`.
+    pub fn update(&self, step: u32, updates: u32, loss_scale: Option<f64>) -> Update {
         Update {
             step,
-            lr: self.lr_schedule.rate(step),
+            updates,
+            lr: self.lr_schedule.rate(updates),
             betas: self.betas,
             eps: self.eps,
             bias_correction: self.bias_correction,

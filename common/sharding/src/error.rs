@@ -20,12 +20,14 @@ pub enum Error {
     #[error("initial weights: {0}")]
     Weights(String),
     /// The gradient has no finite norm.
-    #[error("the gradient norm is {norm} in step {steps}: lower --lr, or lengthen its warm-up")]
+    #[error("the gradient norm is {norm} in step {step}: {remedy}", remedy = finite_gradients(*.updates))]
     NonFinite {
         /// NaN or infinity.
         norm: f64,
-        /// Optimizer steps finished before.
-        steps: u32,
+        /// The training step, counted from 0; skipped steps count.
+        step: u32,
+        /// Number of updates finished before; skipped steps have none.
+        updates: u32,
     },
     /// Gradients overflow f16 however little the loss is scaled.
     #[error(
@@ -55,6 +57,15 @@ pub enum Error {
         /// The buffer that was expected, as a noun.
         what: &'static str,
     },
+}
+
+/// Returns the remedy for a gradient that is not finite after this number of updates. Before the
+/// first one, the learning rate has changed no weight.
+fn finite_gradients(updates: u32) -> &'static str {
+    match updates {
+        0 => "no weight is updated yet, so check the initial weights and the data",
+        _ => "lower --lr, or lengthen its warm-up",
+    }
 }
 
 impl From<offload::Error> for Error {

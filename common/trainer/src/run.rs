@@ -231,7 +231,7 @@ impl<'a> Worker<'a> {
         // The host waits here for a GPU, which computed these losses before backward.
         let loss =
             losses.into_iter().try_fold(0.0, |sum, losses| Ok::<_, RankError>(sum + losses.wait()?))?;
-        let update = config.update(self.updates, self.loss_scale());
+        let update = config.update(self.hooks.step(), self.updates, self.loss_scale());
         let saving = self.saver.as_ref().is_some_and(Saver::is_busy);
         let hooks = self.hooks.clone();
         let (outcome, Agreed { loss, stop, saving }) = hooks.phase(Phase::Step, || {

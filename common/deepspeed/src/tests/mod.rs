@@ -111,7 +111,7 @@ fn a_file_sets_what_its_keys_say() {
     let warmup = WarmUp { steps: 5, climb: Climb::Linear };
     assert_eq!(config.lr_schedule, LrSchedule::WarmupDecayLr { low: 1e-5, high: 1e-3, warmup, total: 50 });
     assert_eq!(config.findings.warnings, [""; 0]);
-    let update = config.update(2, None);
+    let update = config.update(2, 2, None);
     assert_eq!((update.betas, update.eps), ((0.8, 0.99), 1e-6));
     assert_eq!((update.max_grad_norm, update.weight_decay), (0.5, 0.01));
     assert!((update.lr - (1e-5 + (1e-3 - 1e-5) / 5.0)).abs() < 1e-15);
@@ -290,7 +290,7 @@ fn a_decay_that_ends_before_the_warm_up_is_named() {
 #[test]
 fn clipping_at_0_never_clips() {
     let config = json(r#"{"gradient_clipping": 0}"#, "").unwrap();
-    let update = config.update(0, None);
+    let update = config.update(0, 0, None);
     assert_eq!(update.clip(1e30), update.clip(0.0), "nothing is clipped");
     let flagged = json(r#"{"gradient_clipping": 0}"#, "--max-grad-norm 3").unwrap();
     assert_eq!((flagged.max_grad_norm, flagged.findings.warnings.len()), (3.0, 1));
@@ -348,7 +348,7 @@ fn momentum_and_variance_may_go_uncorrected() {
     };
     for corrected in [true, false] {
         let config = json(&text(corrected), "").unwrap();
-        assert_eq!(config.update(0, None).bias_correction, corrected);
+        assert_eq!(config.update(0, 0, None).bias_correction, corrected);
         assert_eq!(config.findings.check(Stage::Zero1), Ok(()));
     }
 }

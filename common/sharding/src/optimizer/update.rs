@@ -6,8 +6,10 @@ use device::AdamW;
 /// The update of one step, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {
-    /// Optimizer steps finished before this one.
+    /// The training step, counted from 0; skipped steps count.
     pub step: u32,
+    /// Number of updates finished before this one; skipped steps have none.
+    pub updates: u32,
     /// Learning rate of this step.
     pub lr: f64,
     /// Decay of the momentum and of the variance.
@@ -45,7 +47,7 @@ impl Update {
                 Ok(Some(ScaledUpdate { update: *self, gradient_scale }))
             }
             (false, Some(_)) => Ok(None),
-            (false, None) => Err(Error::NonFinite { norm, steps: self.step }),
+            (false, None) => Err(Error::NonFinite { norm, step: self.step, updates: self.updates }),
         }
     }
 }
@@ -60,14 +62,15 @@ pub struct ScaledUpdate {
 impl ScaledUpdate {
     /// Returns the kernel's arguments; `decays` says whether weight decay applies to the tensor.
     pub(super) fn kernel(&self, decays: bool) -> AdamW {
-        let Update { step, lr, betas: (beta1, beta2), eps, bias_correction, weight_decay, .. } = self.update;
+        let Update { updates, lr, betas: (beta1, beta2), eps, bias_correction, weight_decay, .. } =
+            self.update;
         AdamW {
             lr: lr as f32,
             beta1,
             beta2,
             eps,
             weight_decay: if decays { weight_decay } else { 0.0 },
-            step: bias_correction.then_some(step + 1),
+            step: bias_correction.then_some(updates + 1),
             gradient_scale: self.gradient_scale,
         }
     }

@@ -6,7 +6,8 @@ use super::*;
 fn clipping_follows_the_norm() {
     let scale = |update: Update, norm| update.clip(norm).unwrap().map(|update| update.gradient_scale);
     let update = Update {
-        step: 3,
+        step: 5,
+        updates: 3,
         lr: 1e-3,
         betas: (0.9, 0.95),
         eps: 1e-8,
@@ -17,7 +18,7 @@ fn clipping_follows_the_norm() {
     };
     assert_eq!(scale(update, 0.5), Some(1.0));
     assert!((scale(update, 4.0).unwrap() - 0.25).abs() < 1e-6);
-    assert!(matches!(update.clip(f64::NAN), Err(Error::NonFinite { steps: 3, .. })));
+    assert!(matches!(update.clip(f64::NAN), Err(Error::NonFinite { step: 5, updates: 3, .. })));
     let scaled = Update { loss_scale: Some(1024.0), ..update };
     assert_eq!(scaled.unscale_norm(512.0), 0.5);
     assert_eq!(scale(scaled, 0.5), Some(1.0 / 1024.0));
@@ -25,9 +26,18 @@ fn clipping_follows_the_norm() {
 }
 
 #[test]
+fn a_norm_that_is_not_finite_has_a_remedy_that_can_help() {
+    for (updates, remedy) in [(0, "check the initial weights and the data"), (2, "lower --lr")] {
+        let text = Error::NonFinite { norm: f64::NAN, step: 4, updates }.to_string();
+        assert!(text.contains("NaN in step 4: ") && text.contains(remedy), "{text}");
+    }
+}
+
+#[test]
 fn a_kernel_is_told_what_the_update_says() {
     let update = Update {
-        step: 3,
+        step: 5,
+        updates: 3,
         lr: 0.5,
         betas: (0.25, 0.75),
         eps: 1e-3,
