@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The operating system refused an operation.
-    #[error("cannot {action} {path}: {source}.\n{remedy}", path = shown(path), remedy = remedy(source.kind()))]
+    #[error("cannot {action} {path}: {source}.\n{remedy}", path = shown(path), remedy = remedy(source))]
     Io {
         /// The attempted action, as a verb.
         action: &'static str,
@@ -20,7 +20,7 @@ pub enum CheckpointError {
         source: io::Error,
     },
     /// The disk refused an operation.
-    #[error("{0}.\n{remedy}", remedy = remedy(.0.cause.kind()))]
+    #[error("{0}.\n{remedy}", remedy = remedy(&.0.cause))]
     Disk(#[from] storage::Error),
     /// A checkpoint differs from the data that was written.
     #[error("{path} is damaged: {how}.\nRestore it from a copy, or remove it: the checkpoint before it then counts.", path = path.display())]
@@ -290,7 +290,12 @@ fn above(path: &Path) -> String {
 }
 
 /// Returns the remedy for an error of the operating system.
-fn remedy(kind: io::ErrorKind) -> &'static str {
+fn remedy(cause: &io::Error) -> &'static str {
+    storage::remedy_for_open_files(cause).unwrap_or_else(|| remedy_for_kind(cause.kind()))
+}
+
+/// Returns the remedy for an error whose system code does not matter.
+fn remedy_for_kind(kind: io::ErrorKind) -> &'static str {
     use io::ErrorKind::*;
     match kind {
         StorageFull | QuotaExceeded => {

@@ -5,17 +5,18 @@ use device::DeviceError;
 use events::Route;
 use std::io::ErrorKind;
 
+/// The remedy for a disk that fails or is full.
+const OTHER_DISK: &str =
+    "Give a directory on another disk with --offload-dir, or cpu in place of disk in an --offload flag.";
+
 /// A transfer failed, or a place has no room for a buffer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
     /// On the device or in main memory.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// On the disk: the call, its file, and why it failed.
-    #[error(
-        "{0}\n\
-         Give a directory on another disk with --offload-dir, or cpu in place of disk in an --offload flag."
-    )]
+    /// On the disk: the call, its file, why it failed, and the remedy.
+    #[error("{0}")]
     Disk(String),
     /// The rank's group failed while the rank waited.
     #[error(transparent)]
@@ -45,6 +46,7 @@ impl From<storage::Error> for Error {
             _ if error.is_full() => " (the disk is full)",
             _ => "",
         };
-        Error::Disk(format!("{error}{full}"))
+        let remedy = storage::remedy_for_open_files(&error.cause).unwrap_or(OTHER_DISK);
+        Error::Disk(format!("{error}{full}\n{remedy}"))
     }
 }

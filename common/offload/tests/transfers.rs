@@ -304,3 +304,15 @@ fn two_ranks_of_one_number_share_a_directory() {
     );
     assert!(gone.err().unwrap().to_string().contains("cannot create"));
 }
+
+#[test]
+fn only_a_failing_disk_is_a_reason_for_another_disk() {
+    let failed = |errno| {
+        let cause = std::io::Error::from_raw_os_error(errno);
+        let error = storage::Error { call: Kind::Open, path: "swap".into(), offset: None, cause };
+        offload::Error::from(error).to_string()
+    };
+    let [io, open_files] = [5, 24].map(failed);
+    assert!(io.contains("swap") && io.ends_with("cpu in place of disk in an --offload flag."), "{io}");
+    assert!(open_files.contains("`ulimit -n`") && !open_files.contains("--offload-dir"), "{open_files}");
+}

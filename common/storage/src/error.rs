@@ -1,6 +1,7 @@
 //! Errors of the file system.
 
 use crate::fault::Kind;
+use rustix::io::Errno;
 use std::io;
 use std::path::PathBuf;
 
@@ -22,6 +23,19 @@ impl Error {
     /// True if the disk is full, or the user's quota is exhausted.
     pub fn is_full(&self) -> bool {
         matches!(self.cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+}
+
+/// Returns the remedy for `cause` if a limit of open files is reached; `None` for any other cause.
+pub fn remedy_for_open_files(cause: &io::Error) -> Option<&'static str> {
+    match Errno::from_io_error(cause)? {
+        Errno::MFILE => {
+            Some("This process may open no more files: raise its limit of open files (`ulimit -n`).")
+        }
+        Errno::NFILE => Some(
+            "This machine may open no more files: end other programs, or raise its limit (`sysctl fs.file-max`).",
+        ),
+        _ => None,
     }
 }
 

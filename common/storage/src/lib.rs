@@ -23,7 +23,7 @@ pub mod publication;
 mod queue;
 
 pub use disk::Disk;
-pub use error::Error;
+pub use error::{Error, remedy_for_open_files};
 pub use fault::{Answers, Call, Effect, Fault, Kind};
 pub use file::{File, PAGE};
 pub use journal::Change;

@@ -4,9 +4,11 @@ use crate::common::{config, save};
 use checkpoint::{CheckpointError, Reader};
 use model::{Layout, ModelConfig};
 use proptest::prelude::*;
+use rustix::io::Errno;
 use safetensors::SafeTensors;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use storage::Kind;
 
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -113,6 +115,21 @@ fn plain(error: CheckpointError, directory: &Path) -> String {
 
 fn with_header(json: &str) -> Vec<u8> {
     [&(json.len() as u64).to_le_bytes()[..], json.as_bytes()].concat()
+}
+
+#[test]
+fn too_many_open_files_are_no_reason_for_another_directory() {
+    for (errno, limit) in [(Errno::MFILE, "`ulimit -n`"), (Errno::NFILE, "fs.file-max")] {
+        let cause = || std::io::Error::from(errno);
+        let path = PathBuf::from("kept");
+        let disk = storage::Error { call: Kind::Open, path: path.clone(), offset: None, cause: cause() };
+        for error in
+            [CheckpointError::Io { action: "open", path, source: cause() }, CheckpointError::Disk(disk)]
+        {
+            let text = error.to_string();
+            assert!(text.contains("kept") && text.contains(limit) && !text.contains("directory"), "{text}");
+        }
+    }
 }
 
 #[test]
