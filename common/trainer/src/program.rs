@@ -29,7 +29,7 @@ use viz::Departure;
 /// are done.
 fn early_exit_signal(plan: &Plan, steps: usize) -> Option<i32> {
     let is_early = plan.first_step() as usize + steps < plan.config.steps as usize;
-    is_early.then(|| plan.stop.signal.load(Ordering::Relaxed))
+    is_early.then(|| plan.stop.exit_signal())
 }
 
 /// Trains as the command line says, reports to `witness`, and prints. Returns the signal that ended

@@ -14,8 +14,8 @@ use std::time::Instant;
 pub(crate) struct StopRequest {
     /// Set by the screen, a signal or a test.
     pub(crate) flag: Arc<AtomicBool>,
-    /// The signal that requested the stop, or the signal of the key that did; SIGINT for other
-    /// keys.
+    /// The signal that requested the stop, here or in another process of the job, or the signal of
+    /// the key that did; 0 for other keys, and before a request.
     pub(crate) signal: AtomicI32,
     /// Number of ranks that still train. At 0, checkpoint and weights are being written.
     pub(crate) training: AtomicUsize,
@@ -36,7 +36,7 @@ impl StopRequest {
     pub(crate) fn new(flag: Arc<AtomicBool>, ranks: usize) -> Self {
         StopRequest {
             flag,
-            signal: AtomicI32::new(SIGINT),
+            signal: AtomicI32::new(0),
             training: AtomicUsize::new(ranks),
             ended: OnceLock::new(),
             points: Mutex::new(StopPoints { begun: vec![0; ranks], end: None }),
@@ -46,6 +46,31 @@ impl StopRequest {
     /// True once the run is to stop.
     pub(crate) fn is_set(&self) -> bool {
         self.flag.load(Ordering::Acquire)
+    }
+
+    /// Returns the signal that the process ends with if the run is ended early: SIGINT if a key
+    /// without a signal requested that.
+    pub(crate) fn exit_signal(&self) -> i32 {
+        match self.signal.load(Ordering::Relaxed) {
+            0 => SIGINT,
+            signal => signal,
+        }
+    }
+
+    /// Returns what this process sends to the others: the signal of its request; 0 if it has none.
+    pub(crate) fn own_signal(&self) -> u8 {
+        if self.is_set() { self.exit_signal() as u8 } else { 0 }
+    }
+
+    /// Reads what the processes sent, in rank order. Returns whether one of them has a request. The
+    /// first signal becomes this process's, unless it has its own.
+    pub(crate) fn note_signals(&self, mut signals: impl Iterator<Item = u8>) -> bool {
+        let Some(first) = signals.find(|&signal| signal != 0) else { return false };
+        if !self.is_set() {
+            // Fails if a signal has arrived here since.
+            let _ = self.signal.compare_exchange(0, i32::from(first), Ordering::Relaxed, Ordering::Relaxed);
+        }
+        true
     }
 
     /// True if `rank` must stop instead of beginning its next layer. All ranks stop before the same
@@ -68,8 +93,8 @@ pub(crate) enum StopCheck {
     Never,
     /// All ranks are in this process: before every layer.
     EveryLayer(Arc<StopRequest>, usize),
-    /// Every rank has a process of its own: between micro-batches, where the ranks exchange whether
-    /// they saw a request.
+    /// Every rank has a process of its own: between micro-batches, where the ranks exchange the
+    /// signals of their requests.
     EveryMicroBatch(Arc<StopRequest>, ControlChannel),
 }
 
@@ -106,14 +131,42 @@ impl StopCheck {
         if micro.is_first() {
             return Ok(());
         }
-        let seen = channel.exchange(&[u8::from(request.is_set())])?;
-        if seen.iter().any(|seen| seen != &[0]) { Err(RankError::Stopped) } else { Ok(()) }
+        let signals = channel.exchange(&[request.own_signal()])?;
+        let stops = request.note_signals(signals.into_iter().flatten());
+        if stops { Err(RankError::Stopped) } else { Ok(()) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use signal_hook::consts::SIGTERM;
+
+    /// Returns a request of one process, which has received `signal`; none if it is 0.
+    fn request(signal: i32) -> StopRequest {
+        let request = StopRequest::new(Arc::default(), 1);
+        request.signal.store(signal, Ordering::Relaxed);
+        request.flag.store(signal != 0, Ordering::Release);
+        request
+    }
+
+    #[test]
+    fn a_process_without_a_signal_takes_that_of_another() {
+        let processes = [0, SIGTERM, SIGINT].map(request);
+        let sent = processes.each_ref().map(StopRequest::own_signal);
+        assert_eq!(sent, [0, SIGTERM as u8, SIGINT as u8]);
+        assert!(processes.iter().all(|process| process.note_signals(sent.into_iter())));
+        assert_eq!(processes.map(|process| process.exit_signal()), [SIGTERM, SIGTERM, SIGINT]);
+        assert!(!request(0).note_signals([0, 0].into_iter()));
+    }
+
+    #[test]
+    fn a_key_without_a_signal_counts_as_an_interrupt() {
+        let request = StopRequest::new(Arc::new(AtomicBool::new(true)), 1);
+        assert_eq!((request.own_signal(), request.exit_signal()), (SIGINT as u8, SIGINT));
+        assert!(request.note_signals([SIGTERM as u8, SIGINT as u8].into_iter()));
+        assert_eq!(request.exit_signal(), SIGINT);
+    }
 
     /// Three ranks, one far behind and one far ahead of the one that sees the request first.
     #[test]

@@ -42,10 +42,11 @@ pub(super) struct Agreed {
 /// Agrees with the other ranks. `loss` is this rank's part; `saving` says whether it is busy with a
 /// save.
 pub(super) fn agree(plan: &Plan, rank: &Rank, loss: f64, saving: bool) -> Result<Agreed> {
-    let flags = u64::from(plan.stop.is_set()) | u64::from(saving) << 1;
-    let all = rank.group.exchange(&[loss.to_le_bytes(), flags.to_le_bytes()].concat())?;
+    // One word: the signal of a stop request, then whether the rank is busy.
+    let mine = [plan.stop.own_signal(), u8::from(saving), 0, 0, 0, 0, 0, 0];
+    let all = rank.group.exchange(&[loss.to_le_bytes(), mine].concat())?;
     let word = |bytes: &[u8], index: usize| bytes.as_chunks::<8>().0[index];
     let loss = all.iter().map(|bytes| f64::from_le_bytes(word(bytes, 0))).sum();
-    let any = |flag: u64| all.iter().any(|bytes| u64::from_le_bytes(word(bytes, 1)) & flag != 0);
-    Ok(Agreed { loss, stop: any(1), saving: any(2) })
+    let stop = plan.stop.note_signals(all.iter().map(|bytes| word(bytes, 1)[0]));
+    Ok(Agreed { loss, stop, saving: all.iter().any(|bytes| word(bytes, 1)[1] != 0) })
 }
