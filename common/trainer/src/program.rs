@@ -24,11 +24,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use viz::Departure;
 
-/// Returns the signal that ended `plan`'s run before its last step, given the number of `steps`
-/// done in this process. If a key ended it, the signal is the key's, or SIGINT. `None` if all steps
-/// are done.
+/// Returns the signal that ended `plan`'s run before its last step or validation, given the number
+/// of `steps` done in this process. If a key ended it, the signal is the key's, or SIGINT. `None`
+/// if the run is complete.
 fn early_exit_signal(plan: &Plan, steps: usize) -> Option<i32> {
-    let is_early = plan.first_step() as usize + steps < plan.config.steps as usize;
+    let is_early = plan.first_step() as usize + steps < plan.config.steps as usize
+        || plan.stop.lacks_validation.load(Ordering::Relaxed);
     is_early.then(|| plan.stop.exit_signal())
 }
 

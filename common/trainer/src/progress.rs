@@ -13,6 +13,7 @@ use settings::size::human;
 use settings::{hardware, precision};
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -90,6 +91,10 @@ pub(crate) fn farewell(plan: &Plan, report: &Report, watched: &events::HubReport
     let early = done < plan.config.steps as usize;
     if early {
         lines.push(format!("ended early, as asked: {done} of {} steps are done", plan.config.steps));
+    } else if plan.stop.lacks_validation.load(Ordering::Relaxed) {
+        lines.push(
+            "ended early, as asked: all steps are done, but the last validation was interrupted".into(),
+        );
     }
     let kept = |directory: &PathBuf| {
         let directory = directory.display();

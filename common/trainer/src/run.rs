@@ -164,6 +164,9 @@ impl<'a> Worker<'a> {
         for step in plan.first_step()..plan.config.steps {
             let stop = self.step(step)?;
             if stop {
+                if plan.config.validates_after(step) {
+                    plan.stop.lacks_validation.store(true, Ordering::Relaxed);
+                }
                 break;
             }
             if plan.config.validates_after(step) && self.validate()? {
@@ -271,7 +274,11 @@ impl<'a> Worker<'a> {
             }
             agree(plan, rank, sum / samples.validation_targets()? as f64, false)
         };
-        let Agreed { loss, stop, .. } = hooks.phase(Phase::Evaluate, || rank.device.uncounted(batches))?;
+        let outcome = hooks.phase(Phase::Evaluate, || rank.device.uncounted(batches));
+        if matches!(outcome, Err(RankError::Stopped)) {
+            plan.stop.lacks_validation.store(true, Ordering::Relaxed);
+        }
+        let Agreed { loss, stop, .. } = outcome?;
         self.record.validation(loss, rank.transfers.moved() - before);
         Ok(stop)
     }

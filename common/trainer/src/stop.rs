@@ -17,6 +17,8 @@ pub(crate) struct StopRequest {
     /// The signal that requested the stop, here or in another process of the job, or the signal of
     /// the key that did; 0 for other keys, and before a request.
     pub(crate) signal: AtomicI32,
+    /// True once the stop has interrupted a validation, or prevented one.
+    pub(crate) lacks_validation: AtomicBool,
     /// Number of ranks that still train. At 0, checkpoint and weights are being written.
     pub(crate) training: AtomicUsize,
     /// When the rank of this process stopped needing its peers.
@@ -37,6 +39,7 @@ impl StopRequest {
         StopRequest {
             flag,
             signal: AtomicI32::new(0),
+            lacks_validation: AtomicBool::new(false),
             training: AtomicUsize::new(ranks),
             ended: OnceLock::new(),
             points: Mutex::new(StopPoints { begun: vec![0; ranks], end: None }),

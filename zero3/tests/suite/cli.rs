@@ -672,6 +672,19 @@ fn a_hangup_ends_a_run_as_a_termination_does_unless_it_is_ignored() {
     assert!(child.wait().unwrap().success() && !rest.contains("ended early"), "{rest}");
 }
 
+/// All steps are done then, but the run is not.
+#[cfg(unix)]
+#[test]
+fn a_termination_during_the_last_validation_is_no_success() {
+    let flags = "--steps 1 --val-fraction 0.5 --eval-every 1 --eval-batches 100000 --timeout 60";
+    let (mut child, mut lines) = started(Command::new(env!("CARGO_BIN_EXE_zero3")), flags);
+    signal(&child, "-TERM");
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143), "{rest}");
+    assert!(rest.contains("the last validation was interrupted"), "{rest}");
+}
+
 /// A rank stalls in its layer for longer than a user waits without an explanation.
 #[cfg(unix)]
 #[test]
