@@ -25,7 +25,11 @@ pub mod label {
     pub fn deserialize<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<T, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+        parsed(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+
+    pub(super) fn parsed<T: FromStr<Err = String>>(label: &str) -> Result<T, String> {
+        label.parse().map_err(|choices| format!("unknown word {label:?}: {choices}"))
     }
 }
 
@@ -58,7 +62,7 @@ pub mod label_or_null {
         deserializer: D,
     ) -> Result<Option<T>, D::Error> {
         let label = Option::<String>::deserialize(deserializer)?;
-        label.map(|label| label.parse().map_err(D::Error::custom)).transpose()
+        label.map(|label| super::label::parsed(&label).map_err(D::Error::custom)).transpose()
     }
 }
 

@@ -344,7 +344,7 @@ fn an_error_or_panic_of_one_rank_ends_all_and_names_it() {
         (
             "error@rank1,step2,backward",
             "rank 1: injected error in backward of step 2",
-            "injected error in Backward",
+            "injected error in backward",
         ),
         ("panic@rank1,step2,backward", "injected panic in backward of step 2", "it panicked"),
     ] {
