@@ -21,16 +21,13 @@ const SPEED: f64 = 0.1;
 /// The recording that ships with the program.
 const SHIPPED: &[u8] = include_bytes!("../recordings/zero3.events");
 
-/// The exit code for wrong flags, files or environment, as of all programs.
-const WRONG: u8 = 2;
-
 fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
     match run(cli) {
         Ok(()) => events::say::code(),
         Err(error) => {
             events::complain!("error: {error}");
-            ExitCode::from(WRONG)
+            ExitCode::FAILURE
         }
     }
 }

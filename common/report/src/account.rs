@@ -181,6 +181,12 @@ mod tests {
     use crate::samples::waiting;
 
     #[test]
+    fn a_time_has_the_unit_that_its_digits_round_to() {
+        let times = [0.9994, 0.9996, 0.000_999_4, 0.000_999_6].map(time);
+        assert_eq!(times, ["999 ms", "1.00 s", "999 µs", "1.00 ms"]);
+    }
+
+    #[test]
     fn a_step_is_the_sum_of_its_parts() {
         let account = Account::of(&waiting("--gpus 2 --link 1ms,20MB/s --checkpoint-activations block"));
         let sum = account.parts().iter().map(|part| part.1).sum::<f64>() + account.rest();

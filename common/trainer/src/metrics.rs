@@ -41,7 +41,7 @@ impl Metrics {
     pub(crate) fn open(plan: &Plan, speed: &Arc<Speed>) -> Result<Option<Self>> {
         let Some(path) = &plan.config.output.metrics else { return Ok(None) };
         let (file, is_empty) = LineFile::open(path.clone(), plan.first_step() > 0)
-            .map_err(|error| Failure::usage(format!("cannot write --metrics {}: {error}", path.display())))?;
+            .map_err(|error| Failure::run(format!("cannot write --metrics {}: {error}", path.display())))?;
         let is_csv = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
         if is_csv && is_empty {
             file.write(&COLUMNS.join(","));

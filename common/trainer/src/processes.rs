@@ -177,7 +177,7 @@ impl Logs {
     pub(crate) fn open(plan: &Plan) -> Result<Self> {
         let Some(dir) = &plan.config.output.log_dir else { return Ok(Logs(Vec::new())) };
         let failed = |error: io::Error| {
-            Failure::usage(format!("cannot write logs to --log-dir {}: {error}", dir.display()))
+            Failure::run(format!("cannot write logs to --log-dir {}: {error}", dir.display()))
         };
         std::fs::create_dir_all(dir).map_err(failed)?;
         let ranks = match &plan.config.process {

@@ -78,7 +78,7 @@ impl Watch {
 fn unwatched(error: HubError) -> Failure {
     match error {
         HubError::Recording(RecordingError::Io { path, source, .. }) => {
-            Failure::usage(format!("cannot write --record {}: {source}", path.display()))
+            Failure::run(format!("cannot write --record {}: {source}", path.display()))
         }
         error => Failure::run(error.to_string()),
     }

@@ -567,7 +567,8 @@ fn compared_runs_take_turns_in_the_views_of_one_run() {
     }
 }
 
-/// Losses of runs with other models, batches or lengths cannot be compared, and the screen says so.
+/// Losses of runs with other models, batches, lengths or numbers of steps, which the learning rate
+/// follows, cannot be compared, and the screen says so.
 #[test]
 fn runs_that_are_not_the_same_training_are_called_so() {
     let compared = |change: &dyn Fn(&mut events::RunHeader)| {
@@ -579,6 +580,8 @@ fn runs_that_are_not_the_same_training_are_called_so() {
     assert!(compared(&|_| ()).contains("same step, same phase, same scale"));
     let screen = compared(&|header| header.batch_size += 3);
     assert!(screen.contains("not the same training: batch 16 | 22"), "{screen}");
+    let screen = compared(&|header| header.steps += 5);
+    assert!(screen.contains("not the same training: steps "), "{screen}");
     let screen = compared(&|header| (header.model, header.sequence_length) = ("small".into(), 7));
     assert!(
         screen.contains("not the same training: model ") && screen.contains("length 128 | 7"),

@@ -97,6 +97,17 @@ fn a_step_is_reached_by_its_number() {
     pty.expect_on_screen("Memory of rank 1");
     pty.send(":r9\r");
     pty.expect_on_screen(":r9▏ there is no rank 9: ranks are 0 to 3 · esc closes");
+    // What was refused is replaced by the next number, or left by any other key.
+    pty.send("r0");
+    pty.expect_on_screen(":r0▏ ");
+    pty.send("\r:98\r");
+    pty.expect_on_screen(":98▏ there is no step 98");
+    pty.send("4");
+    pty.expect_on_screen(":4▏ ");
+    pty.send("97\r");
+    pty.expect_on_screen(":497▏ there is no step 497");
+    pty.send("-");
+    pty.expect_gone(":497");
 }
 
 /// The limit holds however fast keys arrive.
