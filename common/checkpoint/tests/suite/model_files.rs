@@ -38,11 +38,11 @@ fn bring(directory: &Path, config: &ModelConfig, stored: ElementType) -> ModelFi
     Reader::open(directory).unwrap().model_files().unwrap()
 }
 
-fn write(out: &Path, config: &ModelConfig, format: Format, brought: &ModelFiles) -> checkpoint::Result<()> {
+fn write(out: &Path, config: &ModelConfig, format: Format, own_files: &ModelFiles) -> checkpoint::Result<()> {
     let layout = Layout::new(config);
     let disk = Arc::new(Disk::new(1));
     let destination = Destination { path: out, disk, timeout: Duration::ZERO };
-    let mut writer = Writer::on(destination, config, &layout, format, brought)?;
+    let mut writer = Writer::on(destination, config, &layout, format, own_files)?;
     (0..layout.tensors.len()).try_for_each(|id| writer.write(id, &values(&layout, id)))?;
     writer.finish()
 }
@@ -57,9 +57,9 @@ fn what_a_model_brought_is_saved_with_what_training_made_of_it() {
     for stored in ElementType::ALL {
         // A model of 256 tokens would get the byte-level tokenizer if it came without one.
         let config = ModelConfig { vocabulary: 256, ..config() };
-        let brought = bring(from.path(), &config, stored);
-        assert_eq!(brought.element_type(), stored);
-        write(out.path(), &config, Format::default(), &brought).unwrap();
+        let own_files = bring(from.path(), &config, stored);
+        assert_eq!(own_files.element_type(), stored);
+        write(out.path(), &config, Format::default(), &own_files).unwrap();
         let mut expected = theirs(&config);
         let word = match stored {
             ElementType::F32 => "float32",
@@ -73,23 +73,23 @@ fn what_a_model_brought_is_saved_with_what_training_made_of_it() {
         }
         let files = ["chat_template.jinja", "config.json", "generation_config.json", "model.safetensors"];
         assert_eq!(names(out.path()), [&files[..], &["tokenizer.model"]].concat());
-        assert_eq!(Reader::open(out.path()).unwrap().model_files().unwrap(), brought, "{stored}");
+        assert_eq!(Reader::open(out.path()).unwrap().model_files().unwrap(), own_files, "{stored}");
     }
 }
 
 #[test]
 fn only_what_training_decides_changes_in_a_config() {
     let [from, out] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let brought = bring(from.path(), &config(), ElementType::F16);
+    let own_files = bring(from.path(), &config(), ElementType::F16);
     let format = Format { element_type: Some(ElementType::Bf16), ..Format::default() };
     let longer = ModelConfig { sequence_length: 1000, ..config() };
-    write(out.path(), &longer, format, &brought).unwrap();
+    write(out.path(), &longer, format, &own_files).unwrap();
     let mut expected = theirs(&config());
     (expected["dtype"], expected["torch_dtype"]) = ("bfloat16".into(), "bfloat16".into());
     expected["max_position_embeddings"] = 1000.into();
     assert_eq!(saved_config(out.path()), expected);
     let shorter = ModelConfig { sequence_length: 5, ..config() };
-    write(out.path(), &shorter, format, &brought).unwrap();
+    write(out.path(), &shorter, format, &own_files).unwrap();
     expected["max_position_embeddings"] = 128.into();
     assert_eq!(saved_config(out.path()), expected);
 }
@@ -114,19 +114,19 @@ fn a_model_file_that_cannot_be_read_is_named() {
 }
 
 /// Saves a checkpoint with model files. Returns the directory of checkpoints.
-fn kept(directory: &Path, brought: &ModelFiles) -> Checkpoints {
+fn kept(directory: &Path, own_files: &ModelFiles) -> Checkpoints {
     let checkpoints = Checkpoints::new(directory, Arc::new(Disk::new(1)));
-    sharded::save_with(&checkpoints, 2, 4, brought).unwrap();
+    sharded::save_with(&checkpoints, 2, 4, own_files).unwrap();
     checkpoints
 }
 
 #[test]
 fn a_checkpoint_keeps_what_the_model_brought() {
     let [from, directory] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let brought = bring(from.path(), &config(), ElementType::Bf16);
-    let checkpoints = kept(directory.path(), &brought);
+    let own_files = bring(from.path(), &config(), ElementType::Bf16);
+    let checkpoints = kept(directory.path(), &own_files);
     let found = sharded::open(&checkpoints, "step-00000004").unwrap();
-    assert_eq!(**found.model_files(), brought);
+    assert_eq!(**found.model_files(), own_files);
     assert_eq!(found.model_files().element_type(), ElementType::Bf16);
 }
 
@@ -134,11 +134,11 @@ fn a_checkpoint_keeps_what_the_model_brought() {
 fn another_tokenizer_replaces_the_models_whole() {
     let [from, other, out] = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let config = ModelConfig { vocabulary: 256, ..config() };
-    let brought = bring(from.path(), &config, ElementType::F32);
+    let own_files = bring(from.path(), &config, ElementType::F32);
     for name in ["own.json", "tokenizer_config.json", "generation_config.json"] {
         fs::write(other.path().join(name), format!("other {name}")).unwrap();
     }
-    let with = brought.with_tokenizer(&other.path().join("own.json")).unwrap();
+    let with = own_files.with_tokenizer(&other.path().join("own.json")).unwrap();
     write(out.path(), &config, Format::default(), &with).unwrap();
     for (name, contents) in [
         ("tokenizer.json", "other own.json"),

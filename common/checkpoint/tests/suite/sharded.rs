@@ -59,13 +59,13 @@ fn write_shard(
 }
 
 /// Returns the model's small files.
-fn brought() -> ModelFiles {
+fn own_files() -> ModelFiles {
     ModelFiles::of_config(r#"{"eos_token_id": 2}"#)
 }
 
 /// Saves a checkpoint of `ranks` ranks after `steps` steps, and removes all but the two newest.
 pub(crate) fn save(checkpoints: &Checkpoints, ranks: usize, steps: u32) -> Result<()> {
-    save_with(checkpoints, ranks, steps, &brought())
+    save_with(checkpoints, ranks, steps, &own_files())
 }
 
 /// Saves like [`save`], with model files.
@@ -73,14 +73,14 @@ pub(crate) fn save_with(
     checkpoints: &Checkpoints,
     ranks: usize,
     steps: u32,
-    brought: &ModelFiles,
+    own_files: &ModelFiles,
 ) -> Result<()> {
     checkpoints.disk().create_directory_durably(checkpoints.directory())?;
     let partial = checkpoints.partial(steps, 1);
     let shards = (0..ranks).map(|rank| write_shard(checkpoints, &partial, (rank, ranks), steps));
     let files = shards.collect::<Result<_>>()?;
     let (progress, record) = (json!({"steps": steps}), json!({"ranks": ranks}));
-    let (identity, model_files) = (json!({}), checkpoints.write_model_files(&partial, brought)?);
+    let (identity, model_files) = (json!({}), checkpoints.write_model_files(&partial, own_files)?);
     let block_bytes = checkpoint::BLOCK as u64;
     let manifest = Manifest { progress, identity, record, block_bytes, files, model_files };
     let name = checkpoints.publish(&partial, steps, &manifest)?;
@@ -106,7 +106,7 @@ pub(crate) fn assert_holds(
     cut: impl Fn(usize) -> std::ops::Range<usize>,
 ) {
     assert_eq!(generation.manifest().progress["steps"], steps);
-    assert_eq!(**generation.model_files(), brought());
+    assert_eq!(**generation.model_files(), own_files());
     for state in TrainingState::ALL {
         for (tensor, spec) in layout().tensors.iter().enumerate() {
             let range = cut(spec.elements());
