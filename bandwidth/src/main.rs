@@ -50,7 +50,7 @@ fn operation() -> impl TypedValueParser<Value = Operation> {
 
 /// Measure the bandwidth of collectives.
 #[derive(Debug, Parser)]
-#[command(version = env!("VERSION"), args_conflicts_with_subcommands = true)]
+#[command(version = env!("VERSION"), args_conflicts_with_subcommands = true, allow_negative_numbers = true)]
 pub(crate) struct Flags {
     /// Shell completions and manual pages; without it the program measures.
     #[command(subcommand)]

@@ -44,6 +44,7 @@ pub enum Command {
         view: View,
     },
     /// Play a recording
+    #[command(allow_negative_numbers = true)]
     Replay {
         /// The recording
         file: PathBuf,
@@ -57,6 +58,7 @@ pub enum Command {
     },
     /// Show two to four recordings, or runs in other processes, side by side, locked to the same
     /// step and phase
+    #[command(allow_negative_numbers = true)]
     Compare {
         /// Files of recordings and names of runs, in any order; runs are shown first
         #[arg(num_args = 2..=4, required = true)]
@@ -66,6 +68,7 @@ pub enum Command {
         start: Start,
     },
     /// Draw one moment of a recording as SVG, or a part of it as an asciicast
+    #[command(allow_negative_numbers = true)]
     Export(Export),
     /// Write a recording as a trace for Chrome's or Perfetto's viewer
     Trace {

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 /// Predict what a model needs in every stage of ZeRO, before anything runs: memory, traffic, and
 /// which stage fits on which GPU.
 #[derive(Parser, Debug)]
-#[command(name = "planner", version = env!("VERSION"), arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "planner", version = env!("VERSION"), arg_required_else_help = true, allow_negative_numbers = true, after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(group = ArgGroup::new("subject").args(["model", "parameters", "claims"]).required(true))]
 struct Arguments {

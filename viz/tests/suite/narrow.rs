@@ -132,7 +132,7 @@ fn is_whole(row: &str, words: &[&str]) -> bool {
 /// A key that does not fit leaves out whole entries, the least important first, and says so.
 #[test]
 fn keys_leave_out_whole_entries() {
-    let streams = "forward backward update all-gather reduce-scatter gather reduce issued waits scalars";
+    let streams = "forward backward update all-gather reduce-scatter gather reduce issued waits scalars idle";
     let classes = "parameters params gradients grads optimizer gathered activations buckets communication \
                    workspace what DDP would need";
     for (view, first, least, words) in

@@ -126,8 +126,8 @@ fn flags() -> Vec<(&'static str, String)> {
 
 /// Returns the text that the program prints if `flag` is `value`.
 fn error(subcommand: &str, flag: &str, value: &str) -> String {
-    let typed = format!("--{flag}={value}");
-    let words = ["zero", subcommand, &typed].into_iter().filter(|word| !word.is_empty());
+    let flag = format!("--{flag}");
+    let words = ["zero", subcommand, &flag, value].into_iter().filter(|word| !word.is_empty());
     match Cli::try_parse_from(words) {
         Err(error) => error.to_string(),
         Ok(cli) => crate::config::Config::new(cli.train).unwrap_err().to_string(),

@@ -10,15 +10,16 @@ use crate::theme::{
 use crate::{places, words};
 use events::{Operation, Pass};
 
-/// Draws the symbols of passes, operations and waiting times. Adds those of scalars and of
-/// transfers if there is room.
+/// Draws the symbols of passes, operations and waiting times. Adds those of scalars, of transfers
+/// and of idle streams if there is room.
 pub(super) fn draw(scene: &Scene, paint: &mut Paint<'_>) {
     let indent = if paint.width() >= 100 { LABELS } else { 0 };
     let mut paint = paint.part(indent, 0, paint.width(), 1);
     let (theme, room) = (paint.theme(), paint.width());
     let long = entries(scene, theme, Operation::label);
     let mut key = if legend::length(&long, 1) <= room { long } else { entries(scene, theme, short) };
-    for more in [scalars(scene, theme), moves(scene)] {
+    let idle = vec![Entry::new("·", ink(FAINT), "idle", 0)];
+    for more in [scalars(scene, theme), moves(scene), idle] {
         if legend::length(&key, 2) + 2 + legend::length(&more, 2) <= room {
             key.extend(more);
         }
