@@ -71,7 +71,7 @@ fn gpus(
     nccl::version().map_err(missing)?;
     let here = cuda::list().map_err(missing)?.len();
     if here == 0 {
-        return Err("--engine nccl: the driver knows no GPU".into());
+        return Err("--engine nccl: the driver reports no GPU".into());
     }
     if !processes.map_or(ranks <= here, |processes| one_each(here, processes)) {
         nccl::prepare_shared_gpus();

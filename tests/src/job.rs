@@ -182,18 +182,18 @@ impl Member {
         assert!(kill.unwrap().success());
     }
 
-    /// Waits until the process has ended or been stopped, for at most `patience`. Returns true if a
+    /// Waits until the process has ended or been stopped, for at most `timeout`. Returns true if a
     /// signal did that.
     ///
     /// # Panics
     /// If it is still running then, or its state cannot be read.
-    pub fn struck(&self, patience: Duration) -> bool {
+    pub fn struck(&self, timeout: Duration) -> bool {
         let mut stopwatch = Stopwatch::start();
         loop {
             if let Some(status) = self.state(WaitIdOptions::EXITED | WaitIdOptions::STOPPED) {
                 return !status.exited();
             }
-            assert!(stopwatch.look() < patience, "the process is not struck");
+            assert!(stopwatch.look() < timeout, "the process is not struck");
             std::thread::sleep(POLL_INTERVAL);
         }
     }
@@ -212,11 +212,11 @@ impl Member {
         waitid(WaitId::Pid(Pid::from_child(&self.0)), states | look).unwrap()
     }
 
-    /// Waits for the process to end, for at most `patience`.
+    /// Waits for the process to end, for at most `timeout`.
     ///
     /// # Panics
     /// If it is still running then.
-    pub fn end(mut self, patience: Duration) -> Ended {
+    pub fn end(mut self, timeout: Duration) -> Ended {
         let mut stopwatch = Stopwatch::start();
         let read = |stream: Option<Box<dyn Read + Send>>| {
             std::thread::spawn(move || {
@@ -231,11 +231,11 @@ impl Member {
             let (status, after) = (self.0.try_wait().unwrap(), stopwatch.look());
             match status {
                 Some(status) => break (status, after),
-                None if after < patience => std::thread::sleep(POLL_INTERVAL),
+                None if after < timeout => std::thread::sleep(POLL_INTERVAL),
                 None => {
                     let _ = self.0.kill();
                     panic!(
-                        "still there after {patience:?}: {} {}",
+                        "still there after {timeout:?}: {} {}",
                         out.join().unwrap(),
                         error.join().unwrap()
                     );

@@ -85,7 +85,7 @@ impl Stage for Ddp {
         self.gradients.put_all(summed);
         let norm = local_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
         let grad_norm = update.unscale_norm(norm);
-        // Multiplies gradients by the factor that clips and unscales them; `None` after an overflow.
+        // The update clips and unscales gradients. There is none after an overflow.
         let Some(scaled) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
@@ -96,12 +96,12 @@ impl Stage for Ddp {
 
     fn continue_update(&mut self, unit: UnitId) -> Result<()> {
         let buffers = UpdateBuffers::new(&mut self.parameters, &self.gradients);
-        self.optimizer.complete(&self.rank, Some(unit), buffers)
+        self.optimizer.continue_until(&self.rank, unit, buffers)
     }
 
     fn finish_update(&mut self) -> Result<()> {
         let buffers = UpdateBuffers::new(&mut self.parameters, &self.gradients);
-        self.optimizer.complete(&self.rank, None, buffers)
+        self.optimizer.finish(&self.rank, buffers)
     }
 
     fn states(&mut self) -> StageStates<'_> {

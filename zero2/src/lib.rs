@@ -58,7 +58,7 @@ impl Stage for Zero2 {
     }
 
     fn acquire_gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
-        self.gradients.full(&self.rank, unit, micro)
+        self.gradients.acquire_full(&self.rank, unit, micro)
     }
 
     fn reduce(&mut self, gradients: FullGradients, _micro: MicroBatch) -> Result<()> {
@@ -77,7 +77,7 @@ impl Stage for Zero2 {
         self.gradients.finish(&self.rank, summed)?;
         let norm = self.gradients.norm(&self.rank)?;
         let grad_norm = update.unscale_norm(norm);
-        // Multiplies gradients by the factor that clips and unscales them; `None` after an overflow.
+        // The update clips and unscales gradients. There is none after an overflow.
         let Some(scaled) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
@@ -89,12 +89,12 @@ impl Stage for Zero2 {
 
     fn continue_update(&mut self, unit: UnitId) -> Result<()> {
         let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
-        self.optimizer.complete(&self.rank, Some(unit), buffers.with_gathers(&mut self.gathers))
+        self.optimizer.continue_until(&self.rank, unit, buffers.with_gathers(&mut self.gathers))
     }
 
     fn finish_update(&mut self) -> Result<()> {
         let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
-        self.optimizer.complete(&self.rank, None, buffers.with_gathers(&mut self.gathers))
+        self.optimizer.finish(&self.rank, buffers.with_gathers(&mut self.gathers))
     }
 
     fn states(&mut self) -> StageStates<'_> {

@@ -91,7 +91,7 @@ impl Stage for Zero3 {
     }
 
     fn acquire_gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
-        self.gradients.full(&self.rank, unit, micro)
+        self.gradients.acquire_full(&self.rank, unit, micro)
     }
 
     fn reduce(&mut self, gradients: FullGradients, _micro: MicroBatch) -> Result<()> {
@@ -112,7 +112,7 @@ impl Stage for Zero3 {
         self.gradients.finish(&self.rank, summed)?;
         let norm = self.gradients.norm(&self.rank)?;
         let grad_norm = update.unscale_norm(norm);
-        // Multiplies gradients by the factor that clips and unscales them; `None` after an overflow.
+        // The update clips and unscales gradients. There is none after an overflow.
         let Some(scaled) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
@@ -129,12 +129,12 @@ impl Stage for Zero3 {
         // Forward gathers from updated shards.
         let sink = Some(&mut self.source as &mut dyn UpdatedShardSink);
         let buffers = UpdateBuffers { sink, ..buffers.with_gathers(&mut self.gathers) };
-        self.optimizer.complete(&self.rank, Some(unit), buffers)
+        self.optimizer.continue_until(&self.rank, unit, buffers)
     }
 
     fn finish_update(&mut self) -> Result<()> {
         let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
-        self.optimizer.complete(&self.rank, None, buffers.with_gathers(&mut self.gathers))
+        self.optimizer.finish(&self.rank, buffers.with_gathers(&mut self.gathers))
     }
 
     fn states(&mut self) -> StageStates<'_> {
@@ -160,7 +160,7 @@ impl Zero3 {
         let own = full.slice_mut(index * elements..(index + 1) * elements);
         rank.kernels().copy(own, shard)?;
         let gathering = group.all_gather(bucket(vec![full], &[unit]))?;
-        self.window.issued(unit, gathering);
+        self.window.add_in_flight(unit, gathering);
         Ok(())
     }
 

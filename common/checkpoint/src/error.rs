@@ -23,13 +23,16 @@ pub enum CheckpointError {
     #[error("{0}.\n{remedy}", remedy = remedy(&.0.cause))]
     Disk(#[from] storage::Error),
     /// A checkpoint differs from the data that was written.
-    #[error("{path} is damaged: {how}.\nRestore it from a copy, or remove it: the checkpoint before it then counts.", path = path.display())]
+    #[error("{path} is damaged: {how}.\nRestore it from a copy, or remove it: a run then resumes from the one before it.", path = path.display())]
     Damaged {
         /// The checkpoint's directory, or the file.
         path: PathBuf,
         /// What is wrong with it.
         how: String,
     },
+    /// A checkpoint in a format that is no longer supported.
+    #[error("{path} is a checkpoint of an earlier version, which this program cannot read.\nResume with the version that wrote it, or give another directory to start from the beginning.", path = .0.display())]
+    OldFormat(PathBuf),
     /// A checkpoint written by a newer program.
     #[error("{path} has format {format}; this program reads up to {newest}.\nResume with the program that wrote it, or a newer one.", path = path.display())]
     NewerFormat {
@@ -88,7 +91,7 @@ pub enum CheckpointError {
     Replaced(PathBuf),
     /// An element is beyond the range of its storage type.
     #[error(
-        "tensor `{tensor}` has the element {value}, and {element_type} ends at {most}.\nSave it as bf16 or f32, whose range is that of training."
+        "tensor `{tensor}` has the element {value}, beyond {element_type}'s maximum of {most}.\nSave as bf16 or f32."
     )]
     OutOfRange {
         /// The tensor's name.
@@ -100,8 +103,8 @@ pub enum CheckpointError {
         /// The largest number of the type.
         most: f32,
     },
-    /// Another run is writing to the directory.
-    #[error("another run is saving to {path} now.\nGive each run its own directory, or wait for the other to finish.", path = .0.display())]
+    /// Another run has the directory.
+    #[error("{path} is in use by another run.\nGive each run its own directory, or wait until the other has ended.", path = .0.display())]
     Busy(PathBuf),
     /// The directory has no weights.
     #[error("{path} has no weights: neither model.safetensors nor model.safetensors.index.json.\n{hint}", path = path.display())]
@@ -158,7 +161,7 @@ pub enum CheckpointError {
         tensors: usize,
     },
     /// `config.json` lacks a number or asks for something that the model does not support.
-    #[error("{path} does not describe a model that can be trained here.\n{source}\nNeeded is the config.json of a Llama-style model.", path = path.display())]
+    #[error("{path} does not describe a model that can be trained here.\n{source}\nThis program needs the config.json of a Llama-style model.", path = path.display())]
     Config {
         /// The file.
         path: PathBuf,
@@ -313,6 +316,6 @@ fn remedy_for_kind(kind: io::ErrorKind) -> &'static str {
             "Something else is in its place (a dangling link, or the rest of a run that was killed): remove it."
         }
         UnexpectedEof => "The file became shorter while it was read: copy or download it again.",
-        _ => "Choose another directory, or look into the cause that the system gives.",
+        _ => "Choose another directory, or fix the cause that the system reports.",
     }
 }

@@ -56,9 +56,9 @@ pub use error::CheckpointError;
 pub use model_files::ModelFiles;
 pub use reader::Reader;
 pub use state::blocks::BLOCK;
-pub use state::lock::Locking;
+pub use state::lock::LockOptions;
 pub use state::{
-    Checkpoints, ElementRange, FileRecord, Generation, Manifest, RunLock, ShardLayout, ShardWriter,
+    Checkpoints, ElementRange, FileRecord, Manifest, OpenCheckpoint, RunLock, ShardLayout, ShardWriter,
 };
 pub use writer::{Destination, Format, Writer};
 

@@ -20,7 +20,7 @@ const LISTED: usize = 3;
 /// A model's files, open and validated. Reads slices of tensors straight from the disk, so that a
 /// rank reads only the elements that it owns. Ranks may share one reader.
 ///
-/// It ignores tensors that the model does not have; [`Reader::doubts`] names them.
+/// It ignores tensors that the model does not have; [`Reader::warnings`] names them.
 #[derive(Debug)]
 pub struct Reader {
     /// The weights' file or index, for error messages.
@@ -130,7 +130,7 @@ impl Reader {
     ///
     /// # Errors
     /// As [`Reader::config`].
-    pub fn doubts(&self, config: &ModelConfig, layout: &Layout) -> Result<Vec<String>> {
+    pub fn warnings(&self, config: &ModelConfig, layout: &Layout) -> Result<Vec<String>> {
         let directory = self.directory.display();
         let untied = (!config.tied && self.stated_config()?.tied).then(|| {
             format!(

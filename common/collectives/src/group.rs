@@ -174,10 +174,10 @@ impl Group {
         self.issue(Operation::Broadcast, root, bucket)
     }
 
-    /// Issues `operation`, of those that move buffers; `root` is 0 unless it is a broadcast.
+    /// Issues `operation` on `bucket`. `root` is the sender of a broadcast, and 0 otherwise.
     ///
     /// # Errors
-    /// As the function of that name.
+    /// As [`Group::all_reduce`] or whichever function issues that operation.
     pub fn issue(&self, operation: Operation, root: u32, bucket: Bucket) -> Result<Pending> {
         if root >= self.size() {
             let what = format!("rank {root}: the group has ranks 0 to {}", self.size() - 1);
@@ -208,8 +208,8 @@ impl Group {
 
     /// Splits the group: ranks that give the same `color` form a sub-group, in the order of their
     /// ranks here. Every rank of this group must call it. A sub-group has its own failures,
-    /// counters and sequence numbers, but a failure that a rank tells this group of fails its
-    /// sub-groups too. Counts here as an exchange of 8 bytes.
+    /// counters and sequence numbers, but a failure reported to this group also fails its
+    /// sub-groups. Counts here as an exchange of 8 bytes.
     ///
     /// # Errors
     /// The group's failure.

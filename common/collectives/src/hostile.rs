@@ -27,7 +27,7 @@ pub fn messages() -> Vec<u8> {
     let cause = Cause::Poisoned { during: "step 3".into(), reason: "out of memory".into() };
     let others = [
         Head::Failed { group: 0, failure: Failure { culprit: 1, cause } },
-        Head::Report { group: 3, count: 1 << 50 },
+        Head::Steps { group: 3, steps: 1 << 50 },
         Head::Waits { rank: Some(2) },
         Head::Departed { group: 0 },
     ];

@@ -30,11 +30,11 @@ pub struct Traffic {
     /// Nanoseconds spent issuing and waiting for results: for other ranks, for data to move, for a
     /// simulated link.
     pub nanoseconds: [u64; OPERATIONS],
-    /// Of these, the ones in which the rank's thread did not run.
+    /// The part of `nanoseconds` in which the rank's thread did not run.
     pub off_processor: [u64; OPERATIONS],
-    /// Of these, waiting for other ranks.
+    /// The part of `nanoseconds` spent waiting for other ranks.
     pub for_peers: [u64; OPERATIONS],
-    /// Of these, waiting for a simulated link to deliver.
+    /// The part of `nanoseconds` spent waiting for a simulated link to deliver.
     pub for_link: [u64; OPERATIONS],
 }
 
@@ -49,10 +49,19 @@ impl Traffic {
         self.bytes.iter().sum()
     }
 
-    /// Returns seconds spent on collectives, over all operations: in total, waiting for other ranks,
-    /// and waiting for a simulated link.
-    pub fn seconds(&self) -> [f64; 3] {
-        [&self.nanoseconds, &self.for_peers, &self.for_link].map(sum_in_seconds)
+    /// Returns the seconds spent on collectives.
+    pub fn seconds(&self) -> f64 {
+        sum_in_seconds(&self.nanoseconds)
+    }
+
+    /// Returns the seconds spent waiting for other ranks.
+    pub fn seconds_for_peers(&self) -> f64 {
+        sum_in_seconds(&self.for_peers)
+    }
+
+    /// Returns the seconds spent waiting for a simulated link.
+    pub fn seconds_for_link(&self) -> f64 {
+        sum_in_seconds(&self.for_link)
     }
 
     /// Returns the seconds spent on collectives in which the rank's thread did not run.

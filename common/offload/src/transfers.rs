@@ -273,7 +273,7 @@ impl Transfers {
         issued
     }
 
-    /// Counts a transfer that began and ended at these times, for which the rank has waited
+    /// Counts a transfer that began and ended at these times. The rank began to wait for it at
     /// `since`.
     fn finished(&self, issued: Issued, (began, ended): (Duration, Duration), since: Duration) {
         let now = self.now();

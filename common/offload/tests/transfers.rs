@@ -103,7 +103,7 @@ fn a_simulated_link_takes_its_time_and_hides_behind_work() {
     assert!(exposed + hidden > 0.015, "{exposed} + {hidden}");
     let crossing = copy();
     soon(|| transfers.has_crossed(&crossing));
-    assert!(!transfers.would_block(&crossing), "a transfer that is over is not waited for");
+    assert!(!transfers.would_wait(&crossing), "a transfer that is over is not waited for");
     transfers.wait(crossing).unwrap();
 }
 
@@ -121,7 +121,7 @@ fn a_link_carries_what_is_complete_before_the_rank_sends_it() {
     }
     let mut send = || transfers.copy_or_borrow_since(complete, LABEL, host.view_mut(), sent.view()).unwrap();
     let [early, behind] = [send(), send()];
-    assert!(!transfers.would_block(&early) && !transfers.would_block(&behind), "both have crossed");
+    assert!(!transfers.would_wait(&early) && !transfers.would_wait(&behind), "both have crossed");
     let since = Instant::now();
     let late = transfers.copy_or_borrow(LABEL, host.view_mut(), sent.view()).unwrap();
     [early, behind, late].into_iter().for_each(|crossing| transfers.wait(crossing).unwrap());
@@ -270,7 +270,7 @@ fn what_comes_from_a_slow_disk_crosses_to_the_device_as_soon_as_it_is_here() {
     }
     let arrived = transfers.wait_staged(read).unwrap();
     let crossing = transfers.copy_to_device(LABEL, back.view_mut(), &arrived).unwrap();
-    assert!(!transfers.would_block(&crossing), "both legs were over");
+    assert!(!transfers.would_wait(&crossing), "both legs were over");
     transfers.wait(crossing).unwrap();
 }
 

@@ -111,8 +111,8 @@ impl Hardware {
         };
         if !one_each {
             if !version.shares_gpus() {
-                let who = format!("{ranks} ranks on {} would share", counted(gpus.len(), "GPU", "GPUs"));
-                return Err(Failure::usage(nccl::SharedGpu { who, version }.to_string()));
+                let ranks = format!("{ranks} ranks on {}", counted(gpus.len(), "GPU", "GPUs"));
+                return Err(Failure::usage(nccl::SharedGpu { ranks, version }.to_string()));
             }
             nccl::prepare_shared_gpus();
         }
@@ -249,7 +249,10 @@ pub fn gpus() -> device::Result<Vec<GpuInfo>> {
     let able: Vec<GpuInfo> = gpus.iter().filter(|gpu| gpu.check().is_ok()).cloned().collect();
     if able.is_empty() {
         gpus.iter().try_for_each(GpuInfo::check)?;
-        return Err(DeviceError::Cuda { call: "cuDeviceGetCount", reason: "the driver knows no GPU".into() });
+        return Err(DeviceError::Cuda {
+            call: "cuDeviceGetCount",
+            reason: "the driver reports no GPU".into(),
+        });
     }
     Ok(able)
 }

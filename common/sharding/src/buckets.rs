@@ -24,7 +24,7 @@ use events::event::NO_UNIT;
 pub type Issue = fn(&Group, Bucket) -> std::result::Result<Pending, collectives::CollectiveError>;
 
 /// Returns the group in which a rank issues the collective.
-pub type Among = fn(&Rank) -> &Group;
+pub type GroupSelector = fn(&Rank) -> &Group;
 
 /// How units are queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +44,11 @@ pub struct BucketOptions {
 /// A queue of units for one kind of collective.
 pub struct Buckets {
     issue: Issue,
-    among: Among,
+    among: GroupSelector,
     options: BucketOptions,
-    /// True if a unit's result is the sum of the rank's slice alone, before rounding.
-    partial: bool,
+    /// True if a unit's result is this rank's slice of the sum alone, in f32: rounded already if the
+    /// group does not [sum exactly](Group::sums_exactly).
+    returns_f32_slice: bool,
     filling: Vec<(Origin, Buffer)>,
     in_flight: Option<Flight>,
 }
@@ -87,7 +88,7 @@ impl Buckets {
             issue,
             among: Rank::shard_group,
             options,
-            partial: false,
+            returns_f32_slice: false,
             filling: Vec::new(),
             in_flight: None,
         }
@@ -98,11 +99,11 @@ impl Buckets {
     /// of class [`Class::CommunicationBuckets`]. A group that does not [sum
     /// exactly](Group::sums_exactly) has rounded it; any other has not.
     pub fn of_partial_sums(self) -> Self {
-        Buckets { partial: self.options.wire != DType::F32, ..self }
+        Buckets { returns_f32_slice: self.options.wire != DType::F32, ..self }
     }
 
     /// Returns these buckets, issued in another group.
-    pub fn among(self, among: Among) -> Self {
+    pub fn among(self, among: GroupSelector) -> Self {
         Buckets { among, ..self }
     }
 
@@ -131,7 +132,7 @@ impl Buckets {
     /// Issues a bucket's collective. Returns it, and where its results will be.
     fn start(&self, rank: &Rank, bucket: Bucket) -> Result<(Pending, Results)> {
         let group = (self.among)(rank);
-        if !self.partial {
+        if !self.returns_f32_slice {
             return Ok(((self.issue)(group, bucket)?, Results::InPlace));
         }
         let (class, slice) =

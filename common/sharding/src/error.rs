@@ -63,7 +63,7 @@ pub enum Error {
 /// first one, the learning rate has changed no weight.
 fn finite_gradients(updates: u32) -> &'static str {
     match updates {
-        0 => "no weight is updated yet, so check the initial weights and the data",
+        0 => "no weight has been updated yet, so check the initial weights and the data",
         _ => "lower --lr, or lengthen its warm-up",
     }
 }

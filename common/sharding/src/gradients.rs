@@ -63,7 +63,7 @@ impl GradientShards {
     ///
     /// # Errors
     /// If the rank is out of memory.
-    pub fn full(&mut self, rank: &Rank, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
+    pub fn acquire_full(&mut self, rank: &Rank, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
         let shard = self.shards.get_mut(unit)?;
         if micro.is_first() {
             rank.kernels().fill(shard.view_mut(), 0.0)?;
@@ -128,7 +128,7 @@ impl GradientShards {
                 debug_assert!(
                     accumulator.in_flight.is_none() && accumulator.arrived.iter().all(|&count| count == 0)
                 );
-                accumulator.measured.norm(rank, &shards)
+                accumulator.measured.take_norm(rank, &shards)
             }
             AfterReduce::Accumulate | AfterReduce::SumOverReplicas(_) => global_norm(rank, &shards),
         }

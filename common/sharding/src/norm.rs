@@ -64,7 +64,7 @@ impl PartialNorm {
     ///
     /// # Errors
     /// If a kernel or an exchange fails.
-    pub(crate) fn norm(&mut self, rank: &Rank, shards: &[View<'_>]) -> Result<f64> {
+    pub(crate) fn take_norm(&mut self, rank: &Rank, shards: &[View<'_>]) -> Result<f64> {
         let squares = |exponent| match self.squares {
             Some((of, sum)) if of == exponent => Ok(sum),
             _ => Ok(rank.kernels().sum_of_squares(shards, exponent)?),
@@ -143,7 +143,7 @@ mod tests {
             rank.device.write(shard.view_mut(), &values).unwrap();
             measured.add(&rank, shard.view()).unwrap();
             let all = [shard.view()];
-            measured.norm(&rank, if is_read { &all } else { &[] }).unwrap()
+            measured.take_norm(&rank, if is_read { &all } else { &[] }).unwrap()
         };
         assert_eq!(norm([3.0, 4.0], true), 5.0);
         assert_eq!(norm([9.0, 12.0], false), 15.0);

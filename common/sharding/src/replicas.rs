@@ -18,8 +18,8 @@ use std::ops::Range;
 pub struct ReplicaSum {
     buckets: Buckets,
     /// The type that gradients are reduced in within one copy, if that is narrower than f32: sums
-    /// over one copy then come as f32 slices, before rounding, and the world's sum is rounded to
-    /// it.
+    /// over one copy then come as f32 slices, unrounded where the group sums exactly, and the world's
+    /// sum is rounded to it.
     rounded: Option<DType>,
     /// True if a sum is rounded in a buffer of its own even if its shard has the rounded type.
     rounds_in_buffer: bool,

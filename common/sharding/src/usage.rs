@@ -30,18 +30,16 @@ impl Usage {
         }
     }
 
-    /// Returns the seconds in collectives, those in waits for peers and for a simulated link among
-    /// them, and the seconds in waits for transfers between places.
-    pub fn waited(&self) -> [f64; 4] {
-        let [all, peers, link] = self.traffic.seconds();
-        [all, peers, link, self.transfers.waited.iter().sum()]
+    /// Returns the seconds in waits for transfers between places.
+    pub fn seconds_for_places(&self) -> f64 {
+        self.transfers.waited.iter().sum()
     }
 
     /// Returns the seconds outside waits in which the rank's thread did not run. `time` is that in
     /// which the rank used this much.
     pub fn off_processor(&self, time: Duration) -> f64 {
         let idle = time.as_secs_f64() - self.processor.as_secs_f64();
-        idle - self.traffic.seconds_off_processor() - self.transfers.waited.iter().sum::<f64>()
+        idle - self.traffic.seconds_off_processor() - self.seconds_for_places()
     }
 }
 

@@ -53,8 +53,8 @@ impl GatherWindow {
         self.units.contains_key(&unit)
     }
 
-    /// Notes that `unit`'s all-gather has been issued.
-    pub fn issued(&mut self, unit: UnitId, pending: Pending) {
+    /// Adds `unit`, whose all-gather has been issued.
+    pub fn add_in_flight(&mut self, unit: UnitId, pending: Pending) {
         self.live += self.elements(unit);
         self.units.insert(unit, Gathered::InFlight(pending));
     }

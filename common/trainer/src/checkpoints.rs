@@ -1,6 +1,6 @@
 //! The directory of a run's checkpoints, made ready before the run begins.
 
-use checkpoint::{CheckpointError, Checkpoints, Locking, RunLock};
+use checkpoint::{CheckpointError, Checkpoints, LockOptions, RunLock};
 use planner::Prediction;
 use settings::size::human;
 use settings::{Config, Failure, Result};
@@ -36,7 +36,7 @@ pub(crate) fn open(config: &Config) -> Result<Option<(Checkpoints, Option<Arc<Ru
     }
     checkpoints.prepare().map_err(Failure::usage)?;
     checkpoints.disk().create_directory_durably(directory).map_err(refused)?;
-    let lock = RunLock::acquire(directory, &token(), Locking::default()).map_err(Failure::run)?;
+    let lock = RunLock::acquire(directory, &token(), LockOptions::default()).map_err(Failure::run)?;
     checkpoints.remove_leftovers().map_err(Failure::run)?;
     Ok(Some((checkpoints, Some(Arc::new(lock)))))
 }
@@ -65,8 +65,8 @@ pub(crate) fn check_room(
         return Ok(());
     }
     Err(Failure::run(format!(
-        "the disk of {} has no room for the checkpoints of this run: {} are free, and it needs {} more: {} each, of \
-         which {} are kept while one more is written{}.\n\
+        "the disk of {} has no room for the checkpoints of this run: {} are free, but the run needs {} beyond the \
+         checkpoints already there: {} per checkpoint; it keeps {} and writes one more before it removes the oldest{}.\n\
          Free some space, keep fewer (--checkpoint-keep), or choose a directory on another disk.",
         directory.display(),
         human(room),
@@ -74,7 +74,7 @@ pub(crate) fn check_room(
         human(each),
         keep,
         if beside > 0 {
-            format!(", and {} for offloaded states and saved weights", human(beside))
+            format!("; and {} for offloaded states and saved weights", human(beside))
         } else {
             String::new()
         },

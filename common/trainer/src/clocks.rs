@@ -20,9 +20,14 @@ pub(crate) struct PhaseSeconds {
 impl PhaseSeconds {
     /// Returns the seconds of `time`, in which the rank used `usage`.
     pub(crate) fn new(time: Duration, usage: Usage) -> Self {
-        let [waits, for_peers, for_link, for_places] = usage.waited();
-        let (total, off_processor) = (time.as_secs_f64(), usage.off_processor(time));
-        PhaseSeconds { total, off_processor, waits, for_peers, for_link, for_places }
+        PhaseSeconds {
+            total: time.as_secs_f64(),
+            off_processor: usage.off_processor(time),
+            waits: usage.traffic.seconds(),
+            for_peers: usage.traffic.seconds_for_peers(),
+            for_link: usage.traffic.seconds_for_link(),
+            for_places: usage.seconds_for_places(),
+        }
     }
 
     /// Adds these seconds to the clocks of `phase`.

@@ -56,7 +56,7 @@ pub(crate) fn check(config: &Config) -> Result<()> {
     let why = if types.parameters != DType::F32 || types.gradients != DType::F32 {
         "it reads parameters and gradients as fp32: leave --precision and --grad-dtype at fp32"
     } else if config.micro_batches > 1 {
-        "stages hand over several micro-batches in different pieces: leave --grad-accum at 1"
+        "with several micro-batches, some stages pass on accumulated gradients: leave --grad-accum at 1"
     } else {
         return Ok(());
     };

@@ -46,7 +46,7 @@ fn libraries() -> Table {
 
 fn devices() -> String {
     match list() {
-        Ok(gpus) if gpus.is_empty() => "The driver knows no GPU.\n".into(),
+        Ok(gpus) if gpus.is_empty() => "The driver reports no GPU.\n".into(),
         Ok(gpus) => gpus.iter().map(|gpu| format!("{}\n", words(gpu))).collect(),
         Err(error) => format!("Cannot query GPUs: {error}.\n"),
     }
@@ -56,10 +56,10 @@ fn devices() -> String {
 fn between_gpus() -> String {
     match nccl::version() {
         Ok(version) if version.shares_gpus() => {
-            format!("NCCL {version} connects GPUs, of several processes too, and ranks that share one.\n")
+            format!("NCCL {version} connects GPUs, also across processes; ranks may share a GPU.\n")
         }
         Ok(version) => format!(
-            "NCCL {version} connects GPUs, of several processes too, one rank each: ranks share a GPU from 2.30 on.\n"
+            "NCCL {version} connects GPUs, also across processes, with one rank per GPU; sharing a GPU needs NCCL 2.30.\n"
         ),
         Err(error) => format!("No NCCL: ranks on GPUs are threads of one process ({error}).\n"),
     }

@@ -2,7 +2,7 @@
 
 use crate::checkpoints;
 use crate::resume::{self, DamagedCheckpoints, Progress, Provenance};
-use checkpoint::{CheckpointError, Checkpoints, Destination, Format, Generation, Writer};
+use checkpoint::{CheckpointError, Checkpoints, Destination, Format, OpenCheckpoint, Writer};
 use model::{Layout, ModelConfig};
 use planner::table::counted;
 use settings::cli::ExportArgs;
@@ -19,7 +19,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An intact checkpoint.
 struct Intact {
-    generation: Generation,
+    generation: OpenCheckpoint,
     config: ModelConfig,
     layout: Layout,
 }
@@ -46,15 +46,16 @@ pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
     let provenance: Option<Provenance> = serde_json::from_value(manifest.record.clone()).ok();
     let after =
         progress.map(|progress| format!(" after {}", counted(progress.steps as usize, "step", "steps")));
-    let by = provenance.map(|by| format!(", {}'s on {}", by.stage, counted(by.ranks, "rank", "ranks")));
+    let by =
+        provenance.map(|by| format!("; saved by {} on {}", by.stage, counted(by.ranks, "rank", "ranks")));
     let stored = format.element_type.unwrap_or_else(|| intact.generation.model_files().element_type());
     let moments = if args.moments { " and moments (f32)" } else { "" };
     Ok(vec![
         format!(
             "{}: all blocks are intact{}{}",
             intact.generation.path().display(),
-            after.unwrap_or_default(),
-            by.unwrap_or_default()
+            by.unwrap_or_default(),
+            after.unwrap_or_default()
         ),
         format!("weights ({stored}){moments} saved to {}", args.to.display()),
     ])

@@ -37,9 +37,9 @@ pub fn generate(stage: StageFactory, args: &GenerateArgs) -> Result<Vec<String>>
     }
     check_prompt(&prompt, &model)?;
     check_window(args, prompt.len(), &model)?;
-    let doubts = reader.check(&model.layout).and_then(|()| reader.doubts(&model.config, &model.layout));
-    let doubts = doubts.map_err(Failure::usage)?;
-    doubts.iter().for_each(|doubt| events::complain!("warning: {doubt}"));
+    let warnings = reader.check(&model.layout).and_then(|()| reader.warnings(&model.config, &model.layout));
+    let warnings = warnings.map_err(Failure::usage)?;
+    warnings.iter().for_each(|warning| events::complain!("warning: {warning}"));
     let given = prompt.len();
     check_memory((args.samples, given + args.tokens), &model, machine::memory(true))?;
     let mut sequences = vec![prompt; args.samples];
@@ -75,7 +75,7 @@ fn check_prompt(prompt: &[u32], model: &Model) -> Result<()> {
     match prompt.iter().find(|&&token| token as usize >= vocabulary) {
         None => Ok(()),
         Some(token) => Err(Failure::usage(format!(
-            "the tokenizer gives token {token}, and the model has {vocabulary}: check --tokenizer"
+            "the tokenizer yields token {token}, but the model's vocabulary has {vocabulary} tokens: check --tokenizer"
         ))),
     }
 }
@@ -93,8 +93,8 @@ fn check_window(args: &GenerateArgs, prompt: usize, model: &Model) -> Result<()>
         _ => format!("Give a prompt of at most {window} tokens."),
     };
     Err(Failure::usage(format!(
-        "--tokens {}: the last one would follow {length} tokens, but in {} each attends to the last {window} only \
-         (`sliding_window`), and this program hides none\n{remedy}",
+        "--tokens {}: the last one would follow {length} tokens, but each token of the model in {} attends to the last \
+         {window} only (`sliding_window`), and this program does not mask earlier ones\n{remedy}",
         args.tokens,
         args.from.display(),
     )))
@@ -113,7 +113,7 @@ fn check_memory((texts, longest): (usize, usize), model: &Model, memory: Option<
     match memory.filter(|memory| memory.bytes < needed) {
         None => Ok(()),
         Some(memory) => Err(Failure::run(format!(
-            "to generate needs at least {} of main memory, and this machine lets it have {}: {} for the weights in f32, \
+            "generating needs at least {} of main memory, but only {} are available: {} for the weights in f32, \
              {} for each of {texts} texts\n\
              Ask for fewer or shorter texts (--samples, --tokens), or use a machine with more memory.",
             human(needed),

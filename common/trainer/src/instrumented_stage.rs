@@ -61,7 +61,7 @@ impl InstrumentedStage {
     }
 
     fn waited_for_peers(&self) -> f64 {
-        self.rank.group.overall_traffic().seconds()[1]
+        self.rank.group.overall_traffic().seconds_for_peers()
     }
 
     fn at(&self) -> At {

@@ -6,6 +6,22 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+/// What becomes of lines that the file has already.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenMode {
+    /// They stay.
+    Append,
+    /// They are removed.
+    Replace,
+}
+
+impl OpenMode {
+    /// Returns the mode of a run that continues another one if it `resumes`.
+    pub(crate) fn of_run(resumes: bool) -> Self {
+        if resumes { OpenMode::Append } else { OpenMode::Replace }
+    }
+}
+
 /// The file. If a line cannot be written, the run continues and no further line is written.
 pub(crate) struct LineFile {
     path: PathBuf,
@@ -14,18 +30,24 @@ pub(crate) struct LineFile {
 }
 
 impl LineFile {
-    /// Opens the file at `path`, which may be a terminal or a pipe, to append to it or to replace
-    /// its contents. Returns the file, and true if it is empty.
+    /// Opens the file at `path`, which may be a terminal or a pipe.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub(crate) fn open(path: PathBuf, appends: bool) -> io::Result<(Self, bool)> {
+    pub(crate) fn open(path: PathBuf, mode: OpenMode) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(&path)?;
-        if !appends && file.metadata()?.is_file() {
+        if mode == OpenMode::Replace && file.metadata()?.is_file() {
             file.set_len(0)?;
         }
-        let is_empty = file.metadata()?.len() == 0;
-        Ok((LineFile { path, state: Mutex::new((file, None)) }, is_empty))
+        Ok(LineFile { path, state: Mutex::new((file, None)) })
+    }
+
+    /// True if the file has no lines.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub(crate) fn is_empty(&self) -> io::Result<bool> {
+        Ok(lock(&self.state).0.metadata()?.len() == 0)
     }
 
     /// Writes a line, unless an earlier one has failed.

@@ -1,6 +1,6 @@
 //! `--metrics`: a row for every step and validation, written while the run continues.
 
-use crate::line_file::LineFile;
+use crate::line_file::{LineFile, OpenMode};
 use crate::plan::Plan;
 use crate::run::RunEvent;
 use crate::speed::Speed;
@@ -40,10 +40,10 @@ impl Metrics {
     /// If the file cannot be written.
     pub(crate) fn open(plan: &Plan, speed: &Arc<Speed>) -> Result<Option<Self>> {
         let Some(path) = &plan.config.output.metrics else { return Ok(None) };
-        let (file, is_empty) = LineFile::open(path.clone(), plan.first_step() > 0)
-            .map_err(|error| Failure::run(format!("cannot write --metrics {}: {error}", path.display())))?;
+        let failed = |error| Failure::run(format!("cannot write --metrics {}: {error}", path.display()));
+        let file = LineFile::open(path.clone(), OpenMode::of_run(plan.first_step() > 0)).map_err(failed)?;
         let is_csv = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
-        if is_csv && is_empty {
+        if is_csv && file.is_empty().map_err(failed)? {
             file.write(&COLUMNS.join(","));
         }
         Ok(Some(Metrics { file, is_csv, speed: speed.clone() }))

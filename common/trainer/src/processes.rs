@@ -4,7 +4,7 @@
 //! events while they run, and their measurements at the end. Every rank prints its own error, and
 //! keeps a log if asked to.
 
-use crate::line_file::LineFile;
+use crate::line_file::{LineFile, OpenMode};
 use crate::plan::Plan;
 use crate::run::RunEvent;
 use crate::watch::RING;
@@ -146,9 +146,9 @@ pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<usize> 
 /// If rank 0 does not send its clock, which all ranks then learn, or a thread cannot be started.
 fn speak(plan: &Plan, group: &Group, link: TcpStream) -> Result<(events::Emitter, Outlet)> {
     let start = relay::clock(&link, plan.config.timeout).map_err(|error| {
-        let why = clockless(&error, plan.config.timeout);
+        let why = clockless(&error, group.rank(), plan.config.timeout);
         group.blame(Some(0), "its setup".into(), why.clone());
-        Failure::run(format!("rank 0 has not sent rank {} its clock: {why}", group.rank()))
+        Failure::run(why)
     })?;
     let pace = Arc::new(Pace::default());
     let (emitter, receiver) = channel(group.rank(), RING, start, Some(pace.clone()));
@@ -157,12 +157,15 @@ fn speak(plan: &Plan, group: &Group, link: TcpStream) -> Result<(events::Emitter
 }
 
 /// Returns why rank 0's clock is unknown.
-fn clockless(error: &io::Error, timeout: Duration) -> String {
+fn clockless(error: &io::Error, rank: u32, timeout: Duration) -> String {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            format!("waited {timeout:?} for its clock and received none")
+            format!("rank {rank} waited {timeout:?} for rank 0's clock and received none")
         }
-        _ => format!("its connection broke ({error}): its process has ended, or its machine is out of reach"),
+        _ => format!(
+            "rank {rank} lost its connection with rank 0 ({error}): rank 0's process has ended, or its machine is out \
+             of reach"
+        ),
     }
 }
 
@@ -187,10 +190,8 @@ impl Logs {
         // A run that resumes appends to the log, which says why the previous run ended.
         let resumes =
             plan.checkpoints.as_ref().is_some_and(|kept| kept.names().is_ok_and(|names| !names.is_empty()));
-        let open = |rank: usize| {
-            let (log, _) = LineFile::open(outputs::log_path(dir, rank), resumes)?;
-            Ok((rank, log))
-        };
+        let mode = OpenMode::of_run(resumes);
+        let open = |rank: usize| Ok((rank, LineFile::open(outputs::log_path(dir, rank), mode)?));
         let logs = Logs(ranks.map(open).collect::<io::Result<_>>().map_err(failed)?);
         logs.say(progress::opening(plan).trim_end());
         Ok(logs)

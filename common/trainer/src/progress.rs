@@ -69,7 +69,7 @@ fn where_ranks_are(config: &Config) -> String {
             let (launcher, engine) = (job.placement.launcher, &job.engine);
             match (config.nccl, config.hardware.first_gpu()) {
                 (Some(version), Some(gpu)) => format!(
-                    "The ranks are processes that {launcher} started, connected by NCCL {version} (words by {engine}), \
+                    "The ranks are processes that {launcher} started, connected by NCCL {version} (control messages over {engine}), \
                      this one on {gpu}"
                 ),
                 _ => {

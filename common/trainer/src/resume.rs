@@ -6,7 +6,7 @@ mod identity;
 pub(crate) use identity::identity;
 
 use crate::witness::{At, Milestone, Witness};
-use checkpoint::{CheckpointError, Checkpoints, Generation, ModelFiles, RunLock};
+use checkpoint::{CheckpointError, Checkpoints, ModelFiles, OpenCheckpoint, RunLock};
 use events::header::Sharded;
 use model::{Layout, Model, TensorId};
 use planner::table::{counted, grouped};
@@ -63,7 +63,7 @@ pub(crate) struct Resuming<'a> {
 
 /// An open checkpoint.
 pub(crate) struct ResumeState {
-    generation: Generation,
+    generation: OpenCheckpoint,
     layout: Layout,
     provenance: Provenance,
     /// The training progress at the save.
@@ -238,14 +238,14 @@ impl ResumeState {
         if done < config.steps {
             return Ok(());
         }
+        let more = done.saturating_mul(2);
         Err(Failure::usage(format!(
-            "{} of {} steps (--steps) are done already, says {}: there is nothing left to do\n\
-             Go further with --steps {} --resume-with steps (over which the learning rate decays), or give another \
-             directory to start from the beginning. For the weights: export --from {} --to DIR.",
+            "the checkpoint {} has completed {} steps, and --steps is {}: nothing is left to do\n\
+             To train further, give --steps {more} --resume-with steps (the learning rate then decays over {more} steps), \
+             or another directory to start from the beginning. For the weights: export --from {} --to DIR.",
+            self.generation.path().display(),
             grouped(done.into()),
             grouped(config.steps.into()),
-            self.generation.path().display(),
-            done.saturating_mul(2),
             self.generation.path().display(),
         )))
     }
@@ -261,7 +261,7 @@ impl ResumeState {
         let past = config.faults.iter().filter(|fault| fault.passed(steps));
         let past = past.map(|fault| format!("--inject {fault} has no effect: that step is done.\n"));
         format!(
-            "{damaged}Resuming after {}, the last of them {stage}'s on {}.\n{}",
+            "{damaged}Resuming after {}; the checkpoint was saved by {stage} on {}.\n{}",
             counted(steps as usize, "step", "steps"),
             counted(*ranks, "rank", "ranks"),
             past.collect::<String>(),
@@ -306,8 +306,8 @@ fn check_same_directory(checkpoints: &Checkpoints, seen: &[String]) -> Result<()
     let holder = |seen: &String| seen.split('\n').next().unwrap_or_default().to_string();
     if holder(&seen[0]).is_empty() {
         return Err(Failure::run(format!(
-            "the file lock in {}, which keeps other runs out, was removed or emptied as this run began\n\
-             Leave it to the runs: a lock whose run was killed does not keep the next one out. Then run again.",
+            "the file `lock` in {}, which keeps other runs out, was removed or emptied while this run started\n\
+             Do not touch it: the lock of a killed run does not block the next one. Run again.",
             checkpoints.directory().display()
         )));
     }

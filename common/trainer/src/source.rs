@@ -139,7 +139,7 @@ pub(crate) fn model_files(config: &Config, pretrained: Option<&Reader>) -> Resul
 /// # Errors
 /// If they cannot be read.
 pub(crate) fn warnings(reader: &Reader, model: &Model, data: &Data) -> Result<Vec<String>, String> {
-    let mut warnings = reader.doubts(&model.config, &model.layout).map_err(|e| e.to_string())?;
+    let mut warnings = reader.warnings(&model.config, &model.layout).map_err(|e| e.to_string())?;
     let tokenizer = reader.directory().join("tokenizer.json");
     let other = data.is_bytes() && model.config.vocabulary != VOCABULARY;
     if other && tokenizer.exists() {

@@ -57,7 +57,7 @@ impl Watch {
             socket,
             pace: Some(pace.clone()),
             remote,
-            patience: Some(plan.config.timeout),
+            timeout: Some(plan.config.timeout),
             complains: plan.config.screen.is_none(),
             ..HubOptions::default()
         };

@@ -135,7 +135,7 @@ fn job(dir: &Path, stage: Stage, size: usize, flags: &str) -> Report {
     let flags = format!("{} --headless {flags} --report {}", stage.package(), file.display());
     for (rank, ended) in ends(&flags, size).iter().enumerate() {
         assert_eq!(ended.code, Some(0), "{stage}, rank {rank}: {}", ended.error);
-        let words = "connected by NCCL 2.30.4 (words by TCP)";
+        let words = "connected by NCCL 2.30.4 (control messages over TCP)";
         assert_eq!(ended.out.contains(words), rank == 0, "{}", ended.out);
         assert_eq!(ended.out.contains("NCCL, of all ranks there"), rank == 0, "{}", ended.out);
     }
@@ -349,7 +349,5 @@ fn without_nccl_the_error_says_where_it_comes_from() {
     let ended = start(STAGE, "zero3 doctor", &set).end(PATIENCE);
     assert!(ended.out.contains("No NCCL") && ended.out.contains("nvidia-nccl-cu13"), "{}", ended.out);
     let ended = start(STAGE, "zero3 doctor", "").end(PATIENCE);
-    assert!(
-        ended.out.contains("NCCL 2.30.4 connects GPUs, of several processes too, and ranks that share one")
-    );
+    assert!(ended.out.contains("NCCL 2.30.4 connects GPUs, also across processes; ranks may share a GPU"));
 }

@@ -2,7 +2,7 @@
 //! and strategies wrote and read the checkpoint.
 
 use crate::without_model;
-use checkpoint::{Checkpoints, Generation};
+use checkpoint::{Checkpoints, OpenCheckpoint};
 use events::{Class, Place};
 use model::{Layout, TrainingState};
 use planner::Stage;
@@ -233,7 +233,7 @@ fn validations_resume_at_their_steps() {
 }
 
 /// Returns the newest checkpoint in `dir`, of a model with `layout`'s tensors.
-fn newest(dir: &Path, layout: &Layout) -> Generation {
+fn newest(dir: &Path, layout: &Layout) -> OpenCheckpoint {
     let checkpoints = Checkpoints::new(dir, Arc::new(storage::Disk::new(1)));
     let name = checkpoints.names().unwrap().swap_remove(0);
     checkpoints.open(&name, checkpoints.manifest(&name).unwrap(), layout).unwrap()

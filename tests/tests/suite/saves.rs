@@ -195,7 +195,7 @@ fn a_save_that_falls_due_while_one_is_under_way_is_skipped() {
     let flags = format!("{} --checkpoint {} --checkpoint-every 2", six_steps(), dir.path().display());
     let slow = nth(1, Effect::Delay(Duration::from_secs(2)));
     let (report, saves) = with_faults(Stage::Zero2, &flags, &[(1, slow)], NEVER);
-    let skipped = Some("skipped: the one before is still being written".to_string());
+    let skipped = Some("skipped: the previous checkpoint is still being written".to_string());
     assert_eq!(saves, [(4, skipped), (2, None), (6, None)]);
     assert_eq!((report.unsaved, dir.path().join("step-00000006").is_dir()), (None, true));
 }
@@ -241,7 +241,7 @@ fn a_late_disk_keeps_the_copy_of_a_save() {
     let (report, saves) = with_faults(Stage::Zero3, &flags, &[(1, slow)], TIMEOUT);
     let why: Vec<&str> = saves.iter().filter_map(|(_, failed)| failed.as_deref()).collect();
     assert!(why[0].contains("rank 1: the disk did not"), "{saves:?}");
-    assert!(why[1].contains("rank 1: the previous save is still blocked in the disk"), "{saves:?}");
+    assert!(why[1].contains("rank 1: a write of the previous checkpoint still hangs"), "{saves:?}");
     assert_eq!((saves.len(), report.unsaved.as_deref()), (2, Some(why[1])));
 }
 

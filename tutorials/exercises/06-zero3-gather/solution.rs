@@ -13,7 +13,7 @@ impl Zero3 {
         let mut full = self.rank.device.allocate(Class::GatheredParameters, shard.dtype(), padded)?;
         let own = group.rank() as usize * shard.len();
         self.rank.kernels().copy(full.slice_mut(own..own + shard.len()), shard.view())?;
-        self.window.issued(unit, group.all_gather(bucket(vec![full], &[unit]))?);
+        self.window.add_in_flight(unit, group.all_gather(bucket(vec![full], &[unit]))?);
         Ok(())
     }
 }

@@ -86,7 +86,7 @@ const ROWS: &[Row] = &[
     (
         "`sync_module_states`",
         "",
-        Always("always: ranks compare a hash of their weights first"),
+        Always("no broadcast: ranks compare a hash of their weights, and a difference is an error"),
         ("common/trainer/src/run/weights.rs", "fn agree_on_start"),
     ),
     (

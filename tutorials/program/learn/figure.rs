@@ -81,7 +81,7 @@ impl Figure {
         }
         let otherwise = seconds(report) - measured as f64 / 1e3;
         let measured = if is_close(predicted, measured, whole(otherwise)) {
-            format!("within {} %, computing apart", CLOSE * 100.0)
+            format!("within {} %, not counting time spent computing", CLOSE * 100.0)
         } else {
             format!("{} ms", grouped(measured))
         };

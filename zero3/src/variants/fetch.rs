@@ -6,8 +6,8 @@
 //! that it has updated, so that nothing is read back from disk. The shards that forward gathers
 //! last stay in their buffers if backward gathers them first.
 //!
-//! Forward ends by fetching for backward. These end by fetching for the next forward: a backward
-//! that is not the step's last, validation, and an update that the device computes. A shard that is
+//! Forward ends by fetching for backward. A backward that is not the step's last, a validation, and
+//! an update that the device computes end by fetching for the next forward. A shard that is
 //! fetched and never gathered, as after the last step, does not count as a transfer.
 
 mod slot;
@@ -191,9 +191,9 @@ impl ShardFetcher {
     }
 
     /// True if waiting for the copy of `unit`'s shard to the device would block.
-    pub fn would_block(&self, rank: &Rank, unit: UnitId) -> bool {
+    pub fn would_wait(&self, rank: &Rank, unit: UnitId) -> bool {
         let blocks = |slot: &Slot| match &slot.state {
-            SlotState::Copying(of, crossing) => *of == unit && rank.transfers.would_block(crossing),
+            SlotState::Copying(of, crossing) => *of == unit && rank.transfers.would_wait(crossing),
             _ => false,
         };
         self.slots.iter().any(blocks)

@@ -2,9 +2,10 @@
 //!
 //! By default only the unit that backward starts with stays from forward to backward. FSDP's
 //! shard-grad-op keeps all units until backward no longer needs them: a rank then holds only its
-//! slices between steps, as much as in ZeRO-2 within a step, and gathers each unit once per step
-//! instead of twice. DeepSpeed's `stage3_max_reuse_distance` keeps some of the units. DeepSpeed's
-//! persistent parameters, small tensors, are never sharded: every rank holds them in full.
+//! slices between steps, as much as in ZeRO-2 within a step, and gathers each unit once per
+//! micro-batch instead of twice. DeepSpeed's `stage3_max_reuse_distance` keeps some of the units.
+//! DeepSpeed's persistent parameters, small tensors, are never sharded: every rank holds them in
+//! full.
 
 use events::Pass;
 use sharding::{GatherWindow, Partition, Schedule, UnitId};

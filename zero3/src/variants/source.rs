@@ -26,8 +26,8 @@ impl UpdatedShardSink for ShardSource {
         self.fetcher.as_ref().is_none_or(|fetcher| fetcher.has_room(unit))
     }
 
-    fn would_block(&self, rank: &Rank, unit: UnitId) -> bool {
-        self.fetcher.as_ref().is_some_and(|fetcher| fetcher.would_block(rank, unit))
+    fn would_wait(&self, rank: &Rank, unit: UnitId) -> bool {
+        self.fetcher.as_ref().is_some_and(|fetcher| fetcher.would_wait(rank, unit))
     }
 
     fn accept_updated(

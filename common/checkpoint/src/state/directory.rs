@@ -2,7 +2,7 @@
 
 use super::blocks::BlockHasher;
 use super::manifest::{FileRecord, Manifest};
-use super::reader::{self, Generation};
+use super::reader::{self, OpenCheckpoint};
 use crate::names::MANIFEST;
 use crate::replacement::Replacement;
 use crate::tensor_files::write_and_flush;
@@ -17,7 +17,7 @@ const PREFIX: &str = "step-";
 /// Suffix of a checkpoint that is being written or removed.
 const PARTIAL: &str = ".partial";
 /// The file that held a checkpoint before version 1 of the format.
-const BEFORE: &str = "state.safetensors";
+const LEGACY_FILE: &str = "state.safetensors";
 
 /// The directory of a run's checkpoints.
 #[derive(Clone)]
@@ -71,14 +71,13 @@ impl Checkpoints {
     /// Returns the names of all published checkpoints, newest first.
     ///
     /// # Errors
-    /// [`CheckpointError::Disk`]; [`CheckpointError::Damaged`] if the directory has only a
+    /// [`CheckpointError::Disk`]; [`CheckpointError::OldFormat`] if the directory has only a
     /// checkpoint in a format that is no longer supported.
     pub fn names(&self) -> Result<Vec<String>> {
         let all = self.disk.list(&self.directory)?;
         let mut numbered: Vec<_> = all.iter().filter_map(|name| Some((numbers(name)?, name))).collect();
-        if numbered.is_empty() && all.iter().any(|name| name == BEFORE) {
-            let how = "it is a checkpoint of an earlier version, which this program does not read";
-            return Err(CheckpointError::damaged(&self.directory.join(BEFORE), how));
+        if numbered.is_empty() && all.iter().any(|name| name == LEGACY_FILE) {
+            return Err(CheckpointError::OldFormat(self.directory.join(LEGACY_FILE)));
         }
         numbered.sort();
         Ok(numbered.into_iter().rev().map(|(_, name)| name.clone()).collect())
@@ -96,8 +95,8 @@ impl Checkpoints {
     ///
     /// # Errors
     /// [`CheckpointError::Damaged`], [`CheckpointError::Disk`].
-    pub fn open(&self, name: &str, manifest: Manifest, layout: &Layout) -> Result<Generation> {
-        Generation::open(&self.disk, &self.directory.join(name), manifest, layout)
+    pub fn open(&self, name: &str, manifest: Manifest, layout: &Layout) -> Result<OpenCheckpoint> {
+        OpenCheckpoint::open(&self.disk, &self.directory.join(name), manifest, layout)
     }
 
     /// Returns the directory in which a checkpoint after `steps` steps is written until it is

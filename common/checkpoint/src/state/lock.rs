@@ -2,7 +2,7 @@
 //!
 //! The file `lock` names its owner. Where the file system supports locks (`flock`), it is locked
 //! with one, and the system releases the lock when the owner dies. Elsewhere the owner writes a
-//! heartbeat to the file every [`Locking::beat`]. Another run waits for [`Locking::patience`]: if
+//! heartbeat to the file every [`LockOptions::beat`]. Another run waits for [`LockOptions::patience`]: if
 //! no heartbeat comes, the owner is dead. The run then writes its own name and waits for one more
 //! heartbeat interval. If two runs do so at once, the one whose name remains has the lock. An owner
 //! that was suspended for longer finds another name in the file before it publishes
@@ -31,23 +31,23 @@ pub struct RunLock {
     directory: PathBuf,
     token: String,
     file: Arc<File>,
-    heart: Option<Heart>,
+    heartbeat: Option<HeartbeatThread>,
 }
 
 /// Settings for taking a lock.
 #[derive(Clone, Copy, Debug)]
-pub struct Locking {
+pub struct LockOptions {
     /// Whether to use the file system's locks where they exist.
     pub flock: bool,
     /// Interval between an owner's heartbeats where the file system has no locks.
-    pub beat: Duration,
+    pub heartbeat: Duration,
     /// Time without a heartbeat after which an owner counts as dead.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
-impl Default for Locking {
+impl Default for LockOptions {
     fn default() -> Self {
-        Locking { flock: true, beat: Duration::from_secs(2), patience: Duration::from_secs(10) }
+        LockOptions { flock: true, heartbeat: Duration::from_secs(2), timeout: Duration::from_secs(10) }
     }
 }
 
@@ -57,21 +57,22 @@ impl RunLock {
     ///
     /// # Errors
     /// [`CheckpointError::Busy`] if another run holds it, [`CheckpointError::Io`].
-    pub fn acquire(directory: &Path, token: &str, locking: Locking) -> Result<Self> {
+    pub fn acquire(directory: &Path, token: &str, options: LockOptions) -> Result<Self> {
         let path = directory.join(LOCK);
-        let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let file = Arc::new(options.map_err(CheckpointError::io("open", &path))?);
-        let mut lock = RunLock { directory: directory.into(), token: token.into(), file, heart: None };
-        let has_locks = locking.flock && lock.flock()?;
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = Arc::new(file.map_err(CheckpointError::io("open", &path))?);
+        let mut lock = RunLock { directory: directory.into(), token: token.into(), file, heartbeat: None };
+        let has_locks = options.flock && lock.flock()?;
         if !has_locks {
-            lock.wait_for_silence(locking.patience)?;
+            lock.wait_for_silence(options.timeout)?;
         }
         write(&lock.file, token, 0).map_err(CheckpointError::io("write", &path))?;
         if !has_locks {
-            std::thread::sleep(locking.beat);
+            std::thread::sleep(options.heartbeat);
             lock.check()?;
-            let heart = Heart::start(lock.file.clone(), token, locking.beat);
-            lock.heart = Some(heart.map_err(CheckpointError::io("keep", &path))?);
+            let thread = HeartbeatThread::start(lock.file.clone(), token, options.heartbeat);
+            lock.heartbeat =
+                Some(thread.map_err(CheckpointError::io("start the heartbeat thread of", &path))?);
         }
         Ok(lock)
     }
@@ -106,12 +107,12 @@ impl RunLock {
         }
     }
 
-    /// Blocks until the file names no owner, or its owner has not written for `patience`.
-    fn wait_for_silence(&self, patience: Duration) -> Result<()> {
+    /// Blocks until the file names no owner, or its owner has not written for `timeout`.
+    fn wait_for_silence(&self, timeout: Duration) -> Result<()> {
         let first = text(&self.directory)?;
         let since = Instant::now();
-        while !first.is_empty() && since.elapsed() < patience {
-            std::thread::sleep(POLL_INTERVAL.min(patience / 10));
+        while !first.is_empty() && since.elapsed() < timeout {
+            std::thread::sleep(POLL_INTERVAL.min(timeout / 10));
             let now = text(&self.directory)?;
             if now.is_empty() {
                 return Ok(());
@@ -130,7 +131,7 @@ impl RunLock {
 
 impl Drop for RunLock {
     fn drop(&mut self) {
-        self.heart = None;
+        self.heartbeat = None;
         // A lock that was taken over belongs to the other run.
         if self.check().is_ok() {
             // A token that remains in the file counts as a dead owner's.
@@ -156,12 +157,12 @@ fn write(file: &File, token: &str, beat: u64) -> io::Result<()> {
 
 /// The thread that writes heartbeats.
 #[derive(Debug)]
-struct Heart {
+struct HeartbeatThread {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Heart {
+impl HeartbeatThread {
     fn start(file: Arc<File>, token: &str, every: Duration) -> io::Result<Self> {
         let (stop, stopped) = channel::<()>();
         let token = token.to_string();
@@ -173,7 +174,7 @@ impl Heart {
                 let _ = beat_once(&file, &token, beat);
             }
         })?;
-        Ok(Heart { stop: Some(stop), thread: Some(thread) })
+        Ok(HeartbeatThread { stop: Some(stop), thread: Some(thread) })
     }
 }
 
@@ -184,7 +185,7 @@ fn beat_once(file: &File, token: &str, beat: u64) -> io::Result<()> {
     if found == token.as_bytes() { write(file, token, beat) } else { Ok(()) }
 }
 
-impl Drop for Heart {
+impl Drop for HeartbeatThread {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
@@ -198,24 +199,27 @@ impl Drop for Heart {
 mod tests {
     use super::*;
 
-    const QUICK: Locking =
-        Locking { flock: false, beat: Duration::from_millis(20), patience: Duration::from_millis(400) };
+    const QUICK: LockOptions = LockOptions {
+        flock: false,
+        heartbeat: Duration::from_millis(20),
+        timeout: Duration::from_millis(400),
+    };
 
     #[test]
     fn a_lock_has_one_owner_with_and_without_locks_of_the_file_system() {
         // The owner's first heartbeat ends the wait.
-        let patient = Locking { patience: Duration::from_secs(60), ..QUICK };
-        for locking in [patient, Locking { flock: true, ..patient }] {
+        let patient = LockOptions { timeout: Duration::from_secs(60), ..QUICK };
+        for options in [patient, LockOptions { flock: true, ..patient }] {
             let directory = tempfile::tempdir().unwrap();
-            let lock = RunLock::acquire(directory.path(), "first", locking).unwrap();
+            let lock = RunLock::acquire(directory.path(), "first", options).unwrap();
             assert_eq!(RunLock::holder(directory.path()).unwrap(), "first");
-            if !locking.flock {
-                let refused = RunLock::acquire(directory.path(), "second", locking).unwrap_err();
+            if !options.flock {
+                let refused = RunLock::acquire(directory.path(), "second", options).unwrap_err();
                 assert!(matches!(refused, CheckpointError::Busy(_)), "{refused}");
             }
             lock.check().unwrap();
             drop(lock);
-            RunLock::acquire(directory.path(), "second", locking).unwrap().check().unwrap();
+            RunLock::acquire(directory.path(), "second", options).unwrap().check().unwrap();
         }
     }
 
@@ -223,7 +227,7 @@ mod tests {
     fn a_dead_owner_is_succeeded_and_one_that_was_suspended_finds_out() {
         let directory = tempfile::tempdir().unwrap();
         let mut suspended = RunLock::acquire(directory.path(), "suspended", QUICK).unwrap();
-        suspended.heart = None;
+        suspended.heartbeat = None;
         let heir = RunLock::acquire(directory.path(), "heir", QUICK).unwrap();
         assert!(matches!(suspended.check(), Err(CheckpointError::Busy(_))));
         drop(suspended);
@@ -233,13 +237,13 @@ mod tests {
     #[test]
     fn another_process_may_look_at_the_lock_for_a_moment() {
         let directory = tempfile::tempdir().unwrap();
-        let lock = RunLock::acquire(directory.path(), "run", Locking::default()).unwrap();
+        let lock = RunLock::acquire(directory.path(), "run", LockOptions::default()).unwrap();
         let shared = File::open(directory.path().join(LOCK)).unwrap();
         assert!(shared.try_lock_shared().is_err(), "the lock is held for the run's life");
         drop(lock);
         shared.lock_shared().unwrap();
         std::thread::scope(|scope| {
-            let coming = scope.spawn(|| RunLock::acquire(directory.path(), "run", Locking::default()));
+            let coming = scope.spawn(|| RunLock::acquire(directory.path(), "run", LockOptions::default()));
             shared.unlock().unwrap();
             coming.join().unwrap().unwrap();
         });

@@ -64,10 +64,11 @@ impl Manifest {
     /// # Errors
     /// If any byte differs from the data that was written, or the format is newer.
     pub(super) fn unseal(text: &str) -> Result<Self, NotAManifest> {
-        let (format, content) = verified(text).ok_or(NotAManifest::Damaged("its hash does not fit"))?;
+        let (format, content) =
+            verified(text).ok_or(NotAManifest::Damaged("its hash does not match its content"))?;
         match format.parse() {
             Ok(FORMAT) => serde_json::from_str(content)
-                .map_err(|_| NotAManifest::Damaged("its content is not what this format has")),
+                .map_err(|_| NotAManifest::Damaged("its content does not follow the format")),
             Ok(other) => Err(NotAManifest::Format(other)),
             Err(_) => Err(NotAManifest::Damaged("it names no format")),
         }

@@ -4,8 +4,9 @@
 //! A checkpoint is a directory, `step-00000100`, with one file per rank that wrote it ([`shard`])
 //! and a [`manifest`] with the hash of every block. It appears whole or not at all: all files are
 //! written and flushed in a directory with a temporary name, then the manifest; then that directory
-//! is renamed and its parent flushed. The newest directory whose manifest and blocks verify counts;
-//! no pointer to it exists. A run holds the [`lock`] of the directory of its checkpoints.
+//! is renamed and its parent flushed. A run resumes from the newest directory whose manifest and
+//! blocks are intact; no pointer file names it. A run holds the [`lock`] of the directory of its
+//! checkpoints.
 
 pub mod blocks;
 mod directory;
@@ -18,6 +19,6 @@ mod writer;
 pub use directory::Checkpoints;
 pub use lock::RunLock;
 pub use manifest::{FORMAT, FileRecord, Manifest};
-pub use reader::Generation;
+pub use reader::OpenCheckpoint;
 pub use shard::{ElementRange, ShardLayout};
 pub use writer::ShardWriter;

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use storage::{Disk, File};
 
 /// A checkpoint that is open for reading. Ranks may share it.
-pub struct Generation {
+pub struct OpenCheckpoint {
     path: PathBuf,
     manifest: Manifest,
     files: Vec<ShardFile>,
@@ -84,7 +84,7 @@ fn model_files(disk: &Arc<Disk>, directory: &Path, manifest: &Manifest) -> Resul
     ModelFiles::from_files(files).ok_or_else(unknown)
 }
 
-impl Generation {
+impl OpenCheckpoint {
     /// Opens the checkpoint in `directory`, whose manifest has been read, of a model with
     /// `layout`'s tensors. Verifies the headers of all files, and that every element is stored
     /// exactly once.
@@ -102,7 +102,7 @@ impl Generation {
         let model_files = Arc::new(model_files(disk, directory, &manifest)?);
         let empty = || layout.tensors.iter().map(|_| Vec::new()).collect();
         let stored = [empty(), empty(), empty()];
-        let mut generation = Generation { path: directory.into(), manifest, files, model_files, stored };
+        let mut generation = OpenCheckpoint { path: directory.into(), manifest, files, model_files, stored };
         for file in 0..generation.files.len() {
             generation.add_ranges(file, layout)?;
         }
@@ -157,7 +157,8 @@ impl Generation {
                     .iter()
                     .try_fold(0, |end, stored| (stored.range.start == end).then_some(stored.range.end));
                 if end != Some(tensor.elements()) {
-                    let how = format!("it has not all elements of {}", shard::name(state, tensor));
+                    let how =
+                        format!("elements of {} are missing, or stored twice", shard::name(state, tensor));
                     return Err(CheckpointError::damaged(&self.path, how));
                 }
             }
@@ -183,7 +184,7 @@ impl Generation {
     ///
     /// # Errors
     /// [`CheckpointError::Elements`] if `range` leaves the tensor or is not as long as `values`;
-    /// otherwise as [`Generation::verify`].
+    /// otherwise as [`OpenCheckpoint::verify`].
     pub fn read(
         &self,
         state: TrainingState,
@@ -228,7 +229,7 @@ impl ShardFile {
         let shard = ShardFile { disk: disk.clone(), path: directory.join(&record.name), record, intact };
         let (found, expected) = (disk.length(&*shard.reopen()?)?, shard.record.bytes);
         if found != expected {
-            return Err(shard.damaged(format!("it has {found} bytes in place of {expected}")));
+            return Err(shard.damaged(format!("it has {found} bytes instead of {expected}")));
         }
         Ok(shard)
     }
@@ -285,7 +286,7 @@ impl ShardFile {
             memory.resize((self.record.bytes - start).min(BLOCK as u64) as usize, 0);
             self.disk.read_now(file, start, &mut memory)?;
             if !is_intact(&memory, &self.record.blocks[number]) {
-                return Err(self.damaged(format!("block {number} (from byte {start} on) has another hash")));
+                return Err(self.damaged(format!("block {number} (at byte {start}) does not match its hash")));
             }
             self.intact[number].store(true, Ordering::Relaxed);
         }

@@ -147,15 +147,15 @@ fn tied_with(directory: &Path, head: impl Fn(usize) -> f32) -> Reader {
 #[test]
 fn a_head_is_tied_unless_it_is_stored_with_other_values() {
     let directory = tempfile::tempdir().unwrap();
-    let doubts = |reader: &Reader| {
+    let warnings = |reader: &Reader| {
         let config = reader.config().unwrap();
-        (config.tied, reader.doubts(&config, &Layout::new(&config)).unwrap())
+        (config.tied, reader.warnings(&config, &Layout::new(&config)).unwrap())
     };
     let copy = tied_with(directory.path(), |i| value(0, i));
-    assert_eq!(doubts(&copy), (true, vec![]));
+    assert_eq!(warnings(&copy), (true, vec![]));
     let last = 19 * 12 - 1;
     let own = tied_with(directory.path(), |i| if i == last { 5.0 } else { value(0, i) });
-    let (tied, said) = doubts(&own);
+    let (tied, said) = warnings(&own);
     assert!(!tied);
     let [line] = &said[..] else { panic!("{said:?}") };
     assert!(line.contains("lm_head.weight") && line.contains("Transformers 5"), "{line}");
@@ -170,7 +170,7 @@ fn surplus_tensors_are_named_but_for_rotary_frequencies() {
     let reader = Reader::open(&path).unwrap();
     let said = |layers| {
         let config = ModelConfig { layers, ..config() };
-        reader.doubts(&config, &Layout::new(&config)).unwrap()
+        reader.warnings(&config, &Layout::new(&config)).unwrap()
     };
     assert_eq!(said(2), [] as [String; 0]);
     let one = said(1);
@@ -194,7 +194,7 @@ fn a_tied_embedding_may_be_stored_as_the_head() {
     let reader = Reader::open(directory.path()).unwrap();
     assert!(reader.config().unwrap().tied);
     assert_reads_back(&reader, &Layout::new(&tied));
-    assert_eq!(reader.doubts(&tied, &Layout::new(&tied)).unwrap(), [] as [String; 0]);
+    assert_eq!(reader.warnings(&tied, &Layout::new(&tied)).unwrap(), [] as [String; 0]);
     let missing = reader.check(&Layout::new(&config())).unwrap_err().to_string();
     assert!(missing.contains("no tensor `model.embed_tokens.weight`"), "{missing}");
 }

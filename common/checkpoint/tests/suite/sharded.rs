@@ -3,7 +3,7 @@
 
 use crate::common::names;
 use checkpoint::{
-    CheckpointError, Checkpoints, ElementRange, FileRecord, Generation, Manifest, ModelFiles, Result,
+    CheckpointError, Checkpoints, ElementRange, FileRecord, Manifest, ModelFiles, OpenCheckpoint, Result,
     ShardLayout, ShardWriter,
 };
 use model::{Layout, ModelConfig, TrainingState};
@@ -88,7 +88,7 @@ pub(crate) fn save_with(
 }
 
 /// Opens the checkpoint `name` and verifies all of it.
-pub(crate) fn open(checkpoints: &Checkpoints, name: &str) -> Result<Generation> {
+pub(crate) fn open(checkpoints: &Checkpoints, name: &str) -> Result<OpenCheckpoint> {
     let generation = checkpoints.open(name, checkpoints.manifest(name)?, &layout())?;
     for state in TrainingState::ALL {
         for (tensor, spec) in layout().tensors.iter().enumerate() {
@@ -101,7 +101,7 @@ pub(crate) fn open(checkpoints: &Checkpoints, name: &str) -> Result<Generation> 
 /// Asserts that elements `range` of every state of every tensor have their values after `steps`
 /// steps.
 pub(crate) fn assert_holds(
-    generation: &Generation,
+    generation: &OpenCheckpoint,
     steps: u32,
     cut: impl Fn(usize) -> std::ops::Range<usize>,
 ) {
@@ -124,7 +124,7 @@ pub(crate) fn checkpoints(folder: &Path, disk: Disk) -> Checkpoints {
 }
 
 /// Returns the newest intact checkpoint.
-pub(crate) fn newest(checkpoints: &Checkpoints) -> Option<Generation> {
+pub(crate) fn newest(checkpoints: &Checkpoints) -> Option<OpenCheckpoint> {
     let names = checkpoints.names().unwrap();
     names.iter().find_map(|name| open(checkpoints, name).ok())
 }

@@ -111,12 +111,14 @@ pub(crate) trait Backend: Send + Sync {
     /// True if `member` has published that it is blocked, and not on this rank.
     fn is_excused(&self, member: usize) -> bool;
 
-    /// Tells the other ranks that this rank has enqueued `count` collectives in the engine that
-    /// moves data [in place of the group's own](super::call::Signature::external_engine).
-    fn report(&self, count: u64);
+    /// Tells the other ranks how many steps this rank has taken in the engine that moves data [in
+    /// place of the group's own](super::call::Signature::external_engine): one for its setup, and
+    /// two per collective.
+    fn report_steps(&self, steps: u64);
 
-    /// Returns every member's latest report, in order; 0 for a member that has sent none.
-    fn reports(&self) -> Vec<u64>;
+    /// Returns the number of steps that every member has reported, in order; 0 for a member that
+    /// has reported none.
+    fn reported_steps(&self) -> Vec<u64>;
 
     /// Declares that this rank will issue nothing more.
     fn depart(&self);

@@ -19,7 +19,7 @@ pub(crate) trait Waiter {
 
     /// Returns the time since a simulated link last delivered: zero while it is delivering, the
     /// largest time without a link. `paused` is the run's pause so far.
-    fn since_delivery(&self, _held: Duration) -> Duration {
+    fn since_delivery(&self, _paused: Duration) -> Duration {
         Duration::MAX
     }
 
@@ -47,7 +47,7 @@ impl CallContext<'_> {
 
     /// Returns the failure for this rank, `reporter`, that has timed out on `culprit`: that rank
     /// has not issued the call, or (`issued`) not done its part.
-    pub(crate) fn late(&self, reporter: u32, culprit: u32, issued: bool) -> Failure {
+    pub(crate) fn timeout_failure(&self, reporter: u32, culprit: u32, issued: bool) -> Failure {
         let CallId { operation, sequence } = self.call.id();
         let waited = self.waiter.timeout();
         Failure { culprit, cause: Cause::Late { reporter, operation, sequence, issued, waited } }

@@ -62,7 +62,7 @@ impl Failure {
                 CollectiveError::Unknown { rank, reporter: culprit, during, reason, operation, sequence }
             }
             Cause::Departed => {
-                poisoned("its end".into(), "it left the group while other ranks still waited for it".into())
+                poisoned("shutdown".into(), "it left the group while other ranks still waited for it".into())
             }
             Cause::Mismatch { reference, sequence, expected, theirs } => {
                 CollectiveError::Mismatch { rank, culprit, reference, sequence, expected, theirs }
@@ -74,7 +74,7 @@ impl Failure {
                 }
                 poisoned(
                     format!("{operation} #{sequence}"),
-                    format!("rank {reporter} waited {waited:?} for it, but it {missing}"),
+                    format!("rank {reporter} waited {waited:?} for rank {culprit}, which {missing}"),
                 )
             }
         }

@@ -8,6 +8,7 @@
 //! | `buffers` | raw access to issued buffers in main memory |
 //! | `queue` | a rank's issued calls, carried out in the order of issue |
 //! | `wait_graph`, `deadline` | which rank waits for which, and when a wait times out |
+//! | `stopwatch` | how long a wait lasts, without pauses |
 //! | `failure` | why a group failed, and which rank is to blame |
 //! | `reduce` | sums over ranks |
 //! | `observer` | where a rank's progress is reported and counted |

@@ -284,7 +284,9 @@ impl<C: AsRef<Signature>> Coordinator<C> {
             Ok(left) => left,
             Err(culprit) => {
                 let reporter = self.global_ranks[deadline.context.member];
-                return Err(self.fail(&mut state, deadline.context.late(reporter, culprit, issued)));
+                return Err(
+                    self.fail(&mut state, deadline.context.timeout_failure(reporter, culprit, issued))
+                );
             }
         };
         if !std::mem::replace(&mut deadline.spun, true) && !self.spin.is_zero() && self.should_spin() {

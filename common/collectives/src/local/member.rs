@@ -43,8 +43,8 @@ pub(crate) struct Shared {
     waiting: Arc<WaitGraph>,
     /// Sub-groups by their key.
     children: Mutex<BTreeMap<(u64, u64), Arc<Shared>>>,
-    /// Each member's latest report.
-    reports: Vec<AtomicU64>,
+    /// The number of steps that each member has reported.
+    steps: Vec<AtomicU64>,
 }
 
 /// How long a rank spins before it parks, where every rank has a core of its own: about as long as
@@ -56,10 +56,10 @@ impl Shared {
     pub(crate) fn new(global_ranks: Vec<u32>, options: Options) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if global_ranks.len() <= cores { SPIN } else { Duration::ZERO };
-        let reports = global_ranks.iter().map(|_| AtomicU64::new(0)).collect();
+        let steps = global_ranks.iter().map(|_| AtomicU64::new(0)).collect();
         let coordinator = Coordinator::new(global_ranks, spin);
         let (delivery, waiting, children) = (Arc::default(), Arc::default(), Mutex::default());
-        Shared { coordinator, options, spin, start: Instant::now(), delivery, waiting, children, reports }
+        Shared { coordinator, options, spin, start: Instant::now(), delivery, waiting, children, steps }
     }
 
     /// Fails the group and its sub-groups, unless they have failed already.
@@ -82,7 +82,7 @@ impl Shared {
             delivery: self.delivery.clone(),
             waiting: self.waiting.clone(),
             children: Mutex::default(),
-            reports: members.iter().map(|_| AtomicU64::new(0)).collect(),
+            steps: members.iter().map(|_| AtomicU64::new(0)).collect(),
             ..*self
         });
         if let Some(failure) = self.coordinator.failure() {
@@ -273,12 +273,12 @@ impl Backend for ThreadMember {
         self.is_blocked(self.global_ranks()[member])
     }
 
-    fn report(&self, count: u64) {
-        self.shared.reports[self.member].fetch_max(count, Ordering::Relaxed);
+    fn report_steps(&self, steps: u64) {
+        self.shared.steps[self.member].fetch_max(steps, Ordering::Relaxed);
     }
 
-    fn reports(&self) -> Vec<u64> {
-        self.shared.reports.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+    fn reported_steps(&self) -> Vec<u64> {
+        self.shared.steps.iter().map(|steps| steps.load(Ordering::Relaxed)).collect()
     }
 
     fn depart(&self) {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// How long an abort waits for a call that is in progress. Afterwards it aborts even a call that
 /// hangs in the driver.
-const POLITE: Duration = Duration::from_secs(1);
+const ABORT_GRACE: Duration = Duration::from_secs(1);
 /// The first and the longest pause between two polls of a communicator's state. For the length of
 /// the first pause it is polled without pauses: most calls are done by then, and the system wakes
 /// no thread sooner.
@@ -181,7 +181,7 @@ impl Communicator {
     pub(crate) fn abort(&self) {
         let since = Instant::now();
         let mut busy = self.busy.try_lock();
-        while matches!(busy, Err(TryLockError::WouldBlock)) && since.elapsed() < POLITE {
+        while matches!(busy, Err(TryLockError::WouldBlock)) && since.elapsed() < ABORT_GRACE {
             drop(busy);
             std::thread::sleep(PAUSES[1]);
             busy = self.busy.try_lock();

@@ -1,7 +1,7 @@
 //! From a call that all ranks agree about to NCCL's queue.
 
 use super::calls::{CallState, Transfer};
-use super::watchdog::{HostBarrier, WatchedCommunicator, stopwatch};
+use super::watched_communicator::{HostBarrier, WatchedCommunicator, stopwatch};
 use crate::core::call::{Call, Signature};
 use crate::core::call_id::CallId;
 use crate::core::observer::Observer;
@@ -26,7 +26,7 @@ pub(crate) fn give_up_at_timeout<'a>(
         if waited.borrow_mut().look(watched.paused(observer)) < watched.timeout {
             return None;
         }
-        let (culprit, reason) = watched.late(count);
+        let (culprit, reason) = watched.blame_for_timeout(count);
         watched.control.blame(culprit, id.to_string(), reason.clone());
         Some(reason)
     }

@@ -9,7 +9,8 @@ use super::communicator::Communicator;
 use super::enqueue::{enqueue, give_up_at_timeout, transfers};
 use super::memory_probe::MemoryProbe;
 use super::setup::Connected;
-use super::watchdog::{HostBarrier, Watchdog, WatchedCommunicator};
+use super::watchdog::Watchdog;
+use super::watched_communicator::{HostBarrier, WatchedCommunicator};
 use crate::CollectiveError;
 use crate::core::backend::{Backend, Outcome, Result, Topic};
 use crate::core::call::{Call, Signature};
@@ -105,7 +106,7 @@ impl NcclMember {
             .runtime
             .communicate_as(what, [&**ready], |stream| enqueue(watched, call, &transfers, stream));
         let done = Arc::new(queued.map_err(|error| self.failed(watched, call, error))?);
-        watched.is_queued(&done);
+        watched.mark_queued(&done);
         Ok(Some(done))
     }
 
@@ -240,12 +241,12 @@ impl Backend for NcclMember {
         self.control.is_excused(member)
     }
 
-    fn report(&self, count: u64) {
-        self.control.report(count);
+    fn report_steps(&self, steps: u64) {
+        self.control.report_steps(steps);
     }
 
-    fn reports(&self) -> Vec<u64> {
-        self.control.reports()
+    fn reported_steps(&self) -> Vec<u64> {
+        self.control.reported_steps()
     }
 
     fn depart(&self) {

@@ -7,7 +7,8 @@
 //! | `communicator` | an owned communicator: never blocks, can be aborted from any thread |
 //! | `member` | one rank's end of a group: a group of threads or processes agrees, NCCL moves the data |
 //! | `enqueue` | from a call that all ranks agree about to NCCL's queue |
-//! | `watchdog` | errors and timeouts on the GPU |
+//! | `watched_communicator` | a communicator, and how long its queued calls take |
+//! | `watchdog` | the thread that notices errors and timeouts on the GPU |
 //! | `repeat` | NCCL's own calls, to measure the layer above them against |
 //! | `memory_probe` | how much of a GPU's memory communicators take |
 //! | `setup` | how ranks get communicators, and what can prevent it |
@@ -30,6 +31,7 @@ mod raw;
 mod repeat;
 mod setup;
 mod watchdog;
+mod watched_communicator;
 
 pub use repeat::Repeater;
 pub use setup::{

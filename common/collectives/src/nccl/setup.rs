@@ -3,7 +3,8 @@
 use super::communicator::Communicator;
 use super::memory_probe::{MemoryProbe, Uuid};
 use super::raw::{Functions, OLDEST, UniqueId};
-use super::watchdog::{HostBarrier, Watchdog, stopwatch};
+use super::watchdog::Watchdog;
+use super::watched_communicator::{HostBarrier, stopwatch};
 use crate::CollectiveError;
 use crate::core::backend::{Backend, Topic};
 use crate::core::call_id::CallId;
@@ -57,12 +58,12 @@ impl std::fmt::Display for Version {
 /// NCCL cannot connect ranks that share a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{who} a GPU, which NCCL {version} does not let them: 2.30 or newer does (pip install -U nvidia-nccl-cu13)\n\
+    "{ranks} share a GPU, which NCCL {version} does not allow; 2.30 or newer does (pip install -U nvidia-nccl-cu13)\n\
      Or give every rank a GPU of its own; or leave --collectives out and start one process: its ranks may share GPUs."
 )]
 pub struct SharedGpu {
-    /// The ranks, as in `ranks 0 and 1 share`.
-    pub who: String,
+    /// The ranks, as in `ranks 0 and 1`.
+    pub ranks: String,
     /// The version on this machine.
     pub version: Version,
 }
@@ -76,7 +77,7 @@ pub fn version() -> Result<Version, DeviceError> {
     let version = Version(functions.version());
     if version < Version(OLDEST) {
         let reason = format!(
-            "NCCL {version} is too old: it takes {} (pip install -U nvidia-nccl-cu13)",
+            "NCCL {version} is too old: version {} or newer is needed (pip install -U nvidia-nccl-cu13)",
             Version(OLDEST)
         );
         return Err(DeviceError::Cuda { call: "NCCL", reason });
@@ -220,7 +221,7 @@ impl<'a> Setup<'a> {
         let peers = channel.exchange(bytemuck::bytes_of(&peer))?;
         let read = |bytes: &Vec<u8>| {
             bytemuck::try_pod_read_unaligned(bytes)
-                .map_err(|_| self.refused("a rank sent something else than its GPU, process and version"))
+                .map_err(|_| self.refused("a rank sent something other than its GPU, process and version"))
         };
         peers.iter().map(read).collect()
     }
@@ -230,10 +231,10 @@ impl<'a> Setup<'a> {
         let shares = |a: usize| (0..a).find(|&b| peers[b].gpu == peers[a].gpu).map(|b| (b, a));
         let Some((a, b)) = (0..peers.len()).find_map(shares) else { return Ok(()) };
         let ranks = self.control.global_ranks();
-        let who = format!("ranks {} and {} share", ranks[a], ranks[b]);
+        let both = format!("ranks {} and {}", ranks[a], ranks[b]);
         let oldest = peers.iter().map(|peer| peer.version).min().unwrap_or(Version(0));
         if !oldest.shares_gpus() {
-            return Err(self.refused(SharedGpu { who, version: oldest }));
+            return Err(self.refused(SharedGpu { ranks: both, version: oldest }));
         }
         let crowded = peers.iter().find(|peer| ranks_on(peers, &peer.gpu) > peer.multiprocessors);
         if let Some(Peer { gpu, multiprocessors, .. }) = crowded {
@@ -247,7 +248,9 @@ impl<'a> Setup<'a> {
         let in_switch = |peer: &Peer| peer.sums_in_switch == 1 && ranks_on(peers, &peer.gpu) > 1;
         if !notices && peers.iter().any(in_switch) {
             let (name, value) = NO_SWITCH;
-            return Err(self.refused(format!("{who} a GPU, which NCCL does not notice: set {name}={value}")));
+            return Err(
+                self.refused(format!("{both} share a GPU, which NCCL does not notice: set {name}={value}"))
+            );
         }
         Ok(())
     }
@@ -258,12 +261,12 @@ impl<'a> Setup<'a> {
         // SAFETY: all ranks have exchanged identifiers, and call this with the first rank's.
         let communicator = unsafe { Communicator::begin(self.runtime, peers[0].id, place, blocks(peers)) };
         let communicator = communicator.map_err(|reason| self.refused(reason))?;
-        self.control.report(1);
+        self.control.report_steps(1);
         let waited = RefCell::new(stopwatch(Duration::ZERO, self.timeout));
         let give_up = || {
             let failed = self.control.failure(CallId::NONE).map(|error| error.to_string());
-            let late = || waited.borrow_mut().look(Duration::ZERO) > self.timeout;
-            failed.or_else(|| late().then(|| self.late()))
+            let timed_out = || waited.borrow_mut().look(Duration::ZERO) > self.timeout;
+            failed.or_else(|| timed_out().then(|| self.blame_for_timeout()))
         };
         communicator
             .settle(&give_up)
@@ -273,12 +276,13 @@ impl<'a> Setup<'a> {
 
     /// Blames the first rank that has not begun to connect; no rank if all have. Returns the
     /// reason.
-    fn late(&self) -> String {
+    fn blame_for_timeout(&self) -> String {
         let (rank, waited) = (self.rank, self.timeout);
-        let Some(culprit) = self.control.reports().iter().position(|&count| count == 0) else {
+        let Some(culprit) = self.control.reported_steps().iter().position(|&steps| steps == 0) else {
             return format!("all ranks have begun to connect, but NCCL has not finished within {waited:?}");
         };
-        let reason = format!("rank {rank} waited {waited:?} for it, but it never began to connect");
+        let other = self.control.global_ranks()[culprit];
+        let reason = format!("rank {rank} waited {waited:?} for rank {other}, which never began to connect");
         self.control.blame(Some(culprit), "its NCCL setup".into(), reason.clone());
         reason
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// How long a connection may take to prove itself.
 const PROVING: Duration = Duration::from_secs(5);
 /// Most connections that are read at once; for another one the oldest is closed.
-const MOST: usize = 256;
+const MAX_CANDIDATES: usize = 256;
 
 /// A connection that has proven nothing yet.
 struct Candidate {
@@ -32,28 +32,30 @@ enum Progress {
 
 /// Why no connection was accepted.
 #[derive(Debug, PartialEq)]
-enum Refusal {
+enum AcceptError {
     /// There is none now; the network may bring one later.
-    None,
+    NonePending,
     /// One ended before it was accepted; there may be others.
-    OfOne,
+    Aborted,
     /// No more files may be open.
-    NoFiles,
+    TooManyFiles,
     /// The listener cannot be used.
     Broken,
 }
 
-impl Refusal {
+impl AcceptError {
     /// Returns what an error of `accept` means. Linux hands on errors of the network that a new
     /// connection has met, which say nothing about the listener: see accept(2).
     fn of(error: &io::Error) -> Self {
         match Errno::from_io_error(error) {
-            Some(Errno::INTR | Errno::CONNABORTED) => Refusal::OfOne,
-            Some(Errno::AGAIN | Errno::NETDOWN | Errno::PROTO | Errno::NOPROTOOPT) => Refusal::None,
-            Some(Errno::HOSTDOWN | Errno::NONET | Errno::HOSTUNREACH) => Refusal::None,
-            Some(Errno::OPNOTSUPP | Errno::NETUNREACH | Errno::PERM) => Refusal::None,
-            Some(Errno::MFILE | Errno::NFILE) => Refusal::NoFiles,
-            _ => Refusal::Broken,
+            Some(Errno::INTR | Errno::CONNABORTED) => AcceptError::Aborted,
+            Some(Errno::AGAIN | Errno::NETDOWN | Errno::PROTO | Errno::NOPROTOOPT) => {
+                AcceptError::NonePending
+            }
+            Some(Errno::HOSTDOWN | Errno::NONET | Errno::HOSTUNREACH) => AcceptError::NonePending,
+            Some(Errno::OPNOTSUPP | Errno::NETUNREACH | Errno::PERM) => AcceptError::NonePending,
+            Some(Errno::MFILE | Errno::NFILE) => AcceptError::TooManyFiles,
+            _ => AcceptError::Broken,
         }
     }
 }
@@ -113,14 +115,16 @@ impl<'a> Acceptor<'a> {
         loop {
             match self.listener.accept() {
                 Ok((stream, address)) => self.candidates.extend(Candidate::new(stream, address.ip()).ok()),
-                Err(error) => match Refusal::of(&error) {
-                    Refusal::None => return Ok(()),
-                    Refusal::OfOne => {}
-                    Refusal::NoFiles if !self.candidates.is_empty() => drop(self.candidates.remove(0)),
-                    Refusal::NoFiles | Refusal::Broken => return Err(error),
+                Err(error) => match AcceptError::of(&error) {
+                    AcceptError::NonePending => return Ok(()),
+                    AcceptError::Aborted => {}
+                    AcceptError::TooManyFiles if !self.candidates.is_empty() => {
+                        drop(self.candidates.remove(0))
+                    }
+                    AcceptError::TooManyFiles | AcceptError::Broken => return Err(error),
                 },
             }
-            if self.candidates.len() > MOST {
+            if self.candidates.len() > MAX_CANDIDATES {
                 self.candidates.remove(0);
             }
         }
@@ -182,12 +186,15 @@ mod tests {
 
     #[test]
     fn errors_of_the_network_do_not_end_the_reception() {
-        let of = |error: Errno| Refusal::of(&error.into());
+        let of = |error: Errno| AcceptError::of(&error.into());
         for error in [Errno::AGAIN, Errno::NETDOWN, Errno::PROTO, Errno::HOSTUNREACH, Errno::NETUNREACH] {
-            assert_eq!(of(error), Refusal::None, "{error}");
+            assert_eq!(of(error), AcceptError::NonePending, "{error}");
         }
-        assert_eq!(of(Errno::CONNABORTED), Refusal::OfOne);
-        assert_eq!([of(Errno::MFILE), of(Errno::NFILE)], [Refusal::NoFiles, Refusal::NoFiles]);
-        assert_eq!([of(Errno::BADF), of(Errno::INVAL)], [Refusal::Broken, Refusal::Broken]);
+        assert_eq!(of(Errno::CONNABORTED), AcceptError::Aborted);
+        assert_eq!(
+            [of(Errno::MFILE), of(Errno::NFILE)],
+            [AcceptError::TooManyFiles, AcceptError::TooManyFiles]
+        );
+        assert_eq!([of(Errno::BADF), of(Errno::INVAL)], [AcceptError::Broken, AcceptError::Broken]);
     }
 }

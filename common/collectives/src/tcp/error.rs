@@ -3,12 +3,12 @@
 use std::io;
 use std::time::Duration;
 
-/// The processes of a job could not meet.
+/// The processes of a job could not connect.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// The address of rank 0 cannot be resolved.
     #[error(
-        "rank {rank} finds no machine called {address:?} ({source})\n\
+        "rank {rank} cannot resolve {address:?} ({source})\n\
          MASTER_ADDR (or --master) must name the machine of rank 0, as every other machine can reach it."
     )]
     Unknown {
@@ -22,7 +22,7 @@ pub enum JoinError {
     /// Rank 0 is not on the machine that the address names.
     #[error(
         "rank 0 cannot listen at {address}: this machine has no such address\n\
-         MASTER_ADDR (or --master) must name the machine on which rank 0 runs, and that is another one."
+         MASTER_ADDR (or --master) must name the machine on which rank 0 runs; {address} belongs to another machine."
     )]
     Elsewhere {
         /// Address and port.
@@ -55,9 +55,9 @@ pub enum JoinError {
         /// The error of the last attempt.
         last: String,
     },
-    /// The processes would meet beyond this machine, and have no secret.
+    /// The processes would connect across machines, and have no secret.
     #[error(
-        "rank {rank} would meet the others at {address}, beyond this machine, but the job has no secret\n\
+        "rank {rank} would connect to other machines ({address}), but the job has no secret\n\
          Set ZERO_JOB_SECRET to the same random text in every process, such as that of: openssl rand -hex 32\n\
          (or ZERO_JOB_SECRET_FILE to a file that holds it and that only you may read):\n  \
          torchrun, or by hand: export it on every machine before the start\n  \
@@ -73,7 +73,7 @@ pub enum JoinError {
     },
     /// Rank 0 did not accept this rank's proof.
     #[error(
-        "rank 0 at {address} hung up on rank {rank} while they compared the job's secret\n\
+        "rank 0 at {address} closed the connection to rank {rank} during authentication\n\
          ZERO_JOB_SECRET (or the file of ZERO_JOB_SECRET_FILE) must be the same for every rank. If it is, rank 0 has \
          ended: its own message says why."
     )]

@@ -39,7 +39,7 @@ impl JoinOptions {
     /// Returns the error for a rank 0 that closed this rank's connection without an answer.
     fn hung_up(&self) -> JoinError {
         JoinError::Refused(format!(
-            "rank 0 at {} hung up on rank {} before the job began: its own message says why",
+            "rank 0 at {} closed the connection to rank {} before the job began: its own message says why",
             self.target(),
             self.rank
         ))

@@ -39,11 +39,11 @@ struct Arrivals {
     /// Groups and their failures, in the order in which this process learned of them.
     failures: Vec<(u64, Failure)>,
     /// Groups whose failure this process has passed on.
-    told: BTreeSet<u64>,
+    relayed: BTreeSet<u64>,
     /// Groups and the ranks that will send nothing more to them.
     departed: BTreeSet<(u64, u32)>,
-    /// Each rank's latest report to each group.
-    reports: BTreeMap<(u64, u32), u64>,
+    /// The number of steps that each rank has reported to each group.
+    steps: BTreeMap<(u64, u32), u64>,
     /// Counts arrivals.
     epoch: u64,
 }
@@ -80,7 +80,7 @@ impl Mailbox {
             Head::Departed { group } => self.change(|arrivals| {
                 arrivals.departed.insert((group, from));
             }),
-            Head::Report { group, count } => self.report(group, from, count),
+            Head::Steps { group, steps } => self.note_steps(group, from, steps),
             Head::Waits { rank } => self.waiting.set(from, rank),
         }
     }
@@ -141,17 +141,16 @@ impl Mailbox {
         });
     }
 
-    /// Notes that `rank` has enqueued at least `count` collectives of `group` in an external
-    /// engine.
-    pub(crate) fn report(&self, group: u64, rank: u32, count: u64) {
+    /// Notes that `rank` has taken at least `steps` steps of `group` in an external engine.
+    pub(crate) fn note_steps(&self, group: u64, rank: u32, steps: u64) {
         let arrivals = &mut *lock(&self.arrivals);
-        let latest = arrivals.reports.entry((group, rank)).or_default();
-        *latest = count.max(*latest);
+        let latest = arrivals.steps.entry((group, rank)).or_default();
+        *latest = steps.max(*latest);
     }
 
-    /// Returns the latest report of `rank`, or 0.
-    pub(crate) fn reported(&self, group: u64, rank: u32) -> u64 {
-        lock(&self.arrivals).reports.get(&(group, rank)).copied().unwrap_or(0)
+    /// Returns the number of steps that `rank` has reported, or 0.
+    pub(crate) fn steps(&self, group: u64, rank: u32) -> u64 {
+        lock(&self.arrivals).steps.get(&(group, rank)).copied().unwrap_or(0)
     }
 
     /// Notes that the connection to `rank` is gone. That is a failure of `rank`, unless it has
@@ -169,13 +168,13 @@ impl Mailbox {
     pub(crate) fn failure(&self, groups: &[u64]) -> Option<(u64, Failure, bool)> {
         let arrivals = lock(&self.arrivals);
         let (group, failure) = arrivals.failures.iter().find(|(group, _)| groups.contains(group))?.clone();
-        let untold = !arrivals.told.contains(&group);
-        Some((group, failure, untold))
+        let is_new = !arrivals.relayed.contains(&group);
+        Some((group, failure, is_new))
     }
 
     /// Notes that this process has passed on the failure of `group`.
-    pub(crate) fn has_told(&self, group: u64) {
-        lock(&self.arrivals).told.insert(group);
+    pub(crate) fn mark_relayed(&self, group: u64) {
+        lock(&self.arrivals).relayed.insert(group);
     }
 
     /// Takes the messages of all `ranks` at `address`, once all are here. A rank that has departed

@@ -20,7 +20,7 @@ use std::time::Duration;
 mod messages;
 
 /// How long a rank that waits for a disk or a copy looks for messages.
-const GLANCE: Duration = Duration::from_millis(1);
+const POLL_TIME: Duration = Duration::from_millis(1);
 
 /// One rank of a group of processes.
 pub(crate) struct ProcessMember {
@@ -56,11 +56,11 @@ impl ProcessMember {
     /// the rank that reported it may not have reached them, and they must learn of it before they
     /// learn that this rank has ended.
     fn failed(&self) -> Option<Failure> {
-        let (group, failure, untold) = self.endpoint.mailbox.failure(&self.lineage)?;
-        if untold {
+        let (group, failure, is_new) = self.endpoint.mailbox.failure(&self.lineage)?;
+        if is_new {
             self.endpoint.transport.failed();
             self.tell(0..self.endpoint.size, &Head::Failed { group, failure: failure.clone() });
-            self.endpoint.mailbox.has_told(group);
+            self.endpoint.mailbox.mark_relayed(group);
         }
         Some(failure)
     }
@@ -207,7 +207,7 @@ impl Backend for ProcessMember {
 
     fn receive(&self) {
         let Endpoint { transport, mailbox, .. } = &*self.endpoint;
-        transport.progress(mailbox, mailbox.epoch(), GLANCE);
+        transport.progress(mailbox, mailbox.epoch(), POLL_TIME);
     }
 
     fn publish_blocked(&self, blocked: bool) {
@@ -218,13 +218,13 @@ impl Backend for ProcessMember {
         self.is_blocked(self.global_ranks[member])
     }
 
-    fn report(&self, count: u64) {
-        self.tell(self.global_ranks.iter().copied(), &Head::Report { group: self.id(), count });
-        self.endpoint.mailbox.report(self.id(), self.endpoint.rank, count);
+    fn report_steps(&self, steps: u64) {
+        self.tell(self.global_ranks.iter().copied(), &Head::Steps { group: self.id(), steps });
+        self.endpoint.mailbox.note_steps(self.id(), self.endpoint.rank, steps);
     }
 
-    fn reports(&self) -> Vec<u64> {
-        self.global_ranks.iter().map(|&rank| self.endpoint.mailbox.reported(self.id(), rank)).collect()
+    fn reported_steps(&self) -> Vec<u64> {
+        self.global_ranks.iter().map(|&rank| self.endpoint.mailbox.steps(self.id(), rank)).collect()
     }
 
     fn depart(&self) {

@@ -46,8 +46,8 @@ pub(crate) enum Head {
     Failed { group: u64, failure: Failure },
     /// The sender takes no further part in the group.
     Departed { group: u64 },
-    /// The number of collectives that the sender has enqueued in the engine that moves their data.
-    Report { group: u64, count: u64 },
+    /// The number of steps that the sender has taken in an external engine.
+    Steps { group: u64, steps: u64 },
     /// The sender has been waiting for a rank for a while; `None`: it no longer waits.
     Waits { rank: Option<u32> },
 }

@@ -55,7 +55,7 @@ pub(crate) struct PayloadPool {
 /// Payloads of fewer bytes are not kept: they are cheap to make.
 const WORTH_KEEPING: usize = 4096;
 /// Most payloads that are kept.
-const KEPT: usize = 32;
+const MAX_KEPT: usize = 32;
 
 impl PayloadPool {
     /// Returns a payload of `len` bytes with unspecified contents.
@@ -79,7 +79,7 @@ impl PayloadPool {
             return;
         }
         let mut free = lock(&self.free);
-        if free.len() >= KEPT {
+        if free.len() >= MAX_KEPT {
             free.remove(0);
         }
         free.push(payload.words);

@@ -125,7 +125,7 @@ fn a_rank_that_never_issues_is_named() {
     let missing = "never issued it";
     assert_eq!(results[0], Timeout { rank: 0, culprit: 1, missing, operation, sequence, waited });
     let during = "all-reduce #0".to_string();
-    let reason = "rank 0 waited 20ms for it, but it never issued it".to_string();
+    let reason = "rank 0 waited 20ms for rank 1, which never issued it".to_string();
     assert_eq!(results[1], Poisoned { rank: 1, culprit: 1, during, reason, operation, sequence });
 }
 

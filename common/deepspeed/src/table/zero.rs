@@ -197,7 +197,13 @@ pub(super) static KEYS: &[Key] = &[
         "false",
         "a rank sends its own slice of gradients to main memory, and no other"
     ),
-    zero!("use_multi_rank_bucket_allreduce", Flag, "true", "one reduce-scatter does it here"),
+    zero!(
+        "use_multi_rank_bucket_allreduce",
+        Flag,
+        "true",
+        "DeepSpeed all-reduces each bucket (true) or reduces it to its owners (false); here one reduce-scatter, \
+         which sends half of the all-reduce"
+    ),
     zero!("load_from_fp32_weights", Flag, "true", "initial weights are always read in f32"),
     zero!("elastic_checkpoint", Flag, "false", "DeepSpeed no longer reads it either"),
     zero!("ignore_unused_parameters", Flag, "true", "every parameter is used here"),

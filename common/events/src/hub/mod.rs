@@ -47,7 +47,7 @@ pub struct HubOptions {
     pub disk: Option<Arc<Disk>>,
     /// Maximum time for which the end of a recording waits for a disk that does not answer; `None`
     /// for no limit.
-    pub patience: Option<Duration>,
+    pub timeout: Option<Duration>,
 }
 
 /// The reason why a collector cannot start.
@@ -93,7 +93,7 @@ pub struct Hub {
     run_name: Option<String>,
     /// The disk of the recording, and its file until it is complete.
     recording: Option<(Arc<Disk>, PathBuf)>,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 }
 
 /// The receiving end of a watcher in this process.
@@ -130,7 +130,7 @@ impl Hub {
             Ok::<_, RecordingError>((recorder, (disk, partial)))
         };
         let (recorder, recording) = options.record.as_ref().map(record).transpose()?.unzip();
-        let patience = options.patience;
+        let timeout = options.timeout;
         let run_name = run_name(&header);
         let open = || Server::open(&runs::directory(), &run_name, &header).ok();
         let server = options.socket.then(open).flatten();
@@ -140,7 +140,7 @@ impl Hub {
 
         let thread = std::thread::Builder::new().name("events".into()).spawn(move || collector.run());
         let thread = Some(thread.map_err(HubError::Thread)?);
-        Ok(Hub { header, requests, thread, run_name, recording, patience })
+        Ok(Hub { header, requests, thread, run_name, recording, timeout })
     }
 
     /// Adds a watcher in this process.
@@ -164,7 +164,7 @@ impl Hub {
     }
 
     /// Collects the remaining events, completes the recording and closes the socket. If the disk
-    /// does not answer within the hub's patience, the recording is lost. Call it when all ranks'
+    /// does not answer within the hub's timeout, the recording is lost. Call it when all ranks'
     /// threads have ended.
     pub fn finish(mut self) -> HubReport {
         self.close()
@@ -174,11 +174,11 @@ impl Hub {
         self.requests.closing.store(true, Ordering::Release);
         self.wake();
         let Some(thread) = self.thread.take() else { return HubReport::default() };
-        match self.recording.as_ref().zip(self.patience) {
-            Some(((disk, partial), patience)) if !ends_in_time(&thread, disk, patience) => HubReport {
+        match self.recording.as_ref().zip(self.timeout) {
+            Some(((disk, partial), timeout)) if !ends_in_time(&thread, disk, timeout) => HubReport {
                 recording_error: Some(format!(
                     "the disk has not answered for {} s\nThe events recorded until then are in {}.",
-                    patience.as_secs(),
+                    timeout.as_secs(),
                     partial.display()
                 )),
                 ..HubReport::default()
@@ -194,16 +194,16 @@ impl Hub {
     }
 }
 
-/// Blocks until `thread` has ended. Returns false if `disk` has not answered for `patience` before
+/// Blocks until `thread` has ended. Returns false if `disk` has not answered for `timeout` before
 /// that.
-fn ends_in_time(thread: &JoinHandle<HubReport>, disk: &Disk, patience: Duration) -> bool {
+fn ends_in_time(thread: &JoinHandle<HubReport>, disk: &Disk, timeout: Duration) -> bool {
     let (mut returned, mut since) = (disk.answers().returned, Instant::now());
     while !thread.is_finished() {
         let now = disk.answers().returned;
         if now != returned {
             (returned, since) = (now, Instant::now());
         }
-        if since.elapsed() >= patience {
+        if since.elapsed() >= timeout {
             return false;
         }
         std::thread::sleep(POLL_INTERVAL);

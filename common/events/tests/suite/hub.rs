@@ -139,7 +139,7 @@ fn a_disk_that_hangs_does_not_hold_the_end() {
     let options = HubOptions {
         record: Some(dir.path().join("run.events")),
         disk: Some(Arc::new(Disk::with_faults(1, vec![hangs]))),
-        patience: Some(Duration::from_millis(300)),
+        timeout: Some(Duration::from_millis(300)),
         ..HubOptions::default()
     };
     let hub = Hub::start(header(1), Vec::new(), options).unwrap();

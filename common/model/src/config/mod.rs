@@ -157,7 +157,7 @@ impl ModelConfig {
         match self.window {
             Some(window) if length > window => Err(format!(
                 "a sequence has {length} tokens, but each attends to the last {window} only (`sliding_window`), and \
-                 this program hides none; train on sequences of at most {window} tokens (--seq-len)"
+                 this program does not mask earlier ones; train on sequences of at most {window} tokens (--seq-len)"
             )),
             _ => Ok(()),
         }
@@ -207,7 +207,7 @@ mod tests {
         insta::assert_snapshot!(problem(|c| c.heads = 3), @"model `tiny`: 3 heads do not divide a width of 128 evenly; in a Llama `heads` must divide `width`");
         insta::assert_snapshot!(problem(|c| c.kv_heads = 3), @"model `tiny`: 4 query heads cannot share 3 key/value heads evenly; `kv_heads` must divide `heads`");
         insta::assert_snapshot!(problem(|c| c.head_dim = 5), @"model `tiny`: `head_dim` is 5; rotary embedding turns pairs of elements, so it must be even");
-        insta::assert_snapshot!(problem(|c| c.window = Some(64)), @"model `tiny`: a sequence has 128 tokens, but each attends to the last 64 only (`sliding_window`), and this program hides none; train on sequences of at most 64 tokens (--seq-len)");
+        insta::assert_snapshot!(problem(|c| c.window = Some(64)), @"model `tiny`: a sequence has 128 tokens, but each attends to the last 64 only (`sliding_window`), and this program does not mask earlier ones; train on sequences of at most 64 tokens (--seq-len)");
         insta::assert_snapshot!(problem(|c| c.rope_scaling = RopeScaling::Linear(0.0)), @"model `tiny`: `factor` is 0; it must be a positive number");
         insta::assert_snapshot!(problem(|c| c.initializer_range = -0.1), @"model `tiny`: `initializer_range` is -0.1; it must be 0 or a positive number");
         insta::assert_snapshot!(problem(|c| c.norm_eps = f32::NAN), @"model `tiny`: `norm_eps` is NaN; it must be a positive number");

@@ -140,8 +140,9 @@ impl Transfers {
         Ok(())
     }
 
-    /// True if [`Transfers::wait`] would block the host on `crossing`.
-    pub fn would_block(&self, crossing: &Crossing) -> bool {
+    /// True if the rank would wait for `crossing`, a copy to the device. Always false on a GPU, whose
+    /// next kernels wait instead.
+    pub fn would_wait(&self, crossing: &Crossing) -> bool {
         self.device_in_main_memory() && !self.has_crossed(crossing)
     }
 

@@ -20,7 +20,7 @@ fn traffic() -> Vec<Claim> {
             Document::Guide,
             "ZeRO-2 all-reduces gradients",
             0,
-            "It reduce-scatters them: {} times the model with the gather of parameters; an all-reduce would make that {}.",
+            "The algorithm needs a reduce-scatter only: {} times the model with the gather of parameters. An all-reduce makes that {}, and DeepSpeed's code does this by default (`use_multi_rank_bucket_allreduce`): it all-reduces each bucket, and each rank copies out its slice.",
             &[zero2, zero2 + 1.0],
         ),
         claim(

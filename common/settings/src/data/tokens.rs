@@ -182,7 +182,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
         IsADirectory => "This is a directory. Name one file in it.",
         NotADirectory => "A part of the path is a file: check the path.",
         PermissionDenied => "Give this user access to it, or choose another file.",
-        _ => "Choose another file, or look into the cause that the system gives.",
+        _ => "Choose another file, or fix the cause that the system reports.",
     };
     Failure::usage(format!("cannot read --data {}: {error}\n{remedy}", path.display()))
 }

@@ -31,7 +31,7 @@ fn accumulated(
     let add = |gradients: &mut GradientShards, index: usize, factor: f32| {
         for unit in units.clone() {
             let micro = MicroBatch { index, count: micros };
-            let mut full = gradients.full(&rank, unit, micro).unwrap();
+            let mut full = gradients.acquire_full(&rank, unit, micro).unwrap();
             let values: Vec<f32> = (0..full.buffer.len()).map(|at| factor * value(index, at)).collect();
             rank.device.write(full.buffer.view_mut(), &values).unwrap();
             gradients.accumulate(&rank, vec![(unit, full.buffer)]).unwrap();

@@ -113,11 +113,11 @@ impl Optimizer {
 
     /// Updates this rank's slice of the parameters from its slice of the gradients, unit by unit. A
     /// unit that the rank holds in full goes through `buffers.gathers` as soon as its slice is
-    /// updated; all units are complete again when this returns.
+    /// updated.
     ///
-    /// If the CPU computes the update, this call only begins it, and [`Optimizer::complete`]
-    /// continues it. The exception: if units are gathered while shards of others are stored on
-    /// disk, the update is complete when this returns.
+    /// If the optimizer is on the device, the update is complete when this returns. If the CPU
+    /// computes it, this only begins it, and [`Optimizer::continue_until`] continues it, unless
+    /// units are gathered while shards of others are on disk.
     ///
     /// # Errors
     /// If a kernel, a collective or a transfer fails.
@@ -127,7 +127,7 @@ impl Optimizer {
             if paging.may_continue_in_forward() {
                 return Ok(());
             }
-            return self.complete(rank, None, buffers);
+            return self.finish(rank, buffers);
         }
         let UpdateBuffers { parameters, gradients, mut gathers, .. } = buffers;
         for unit in 0..self.units.len() {
@@ -142,16 +142,25 @@ impl Optimizer {
 
     /// Continues a pending update of offloaded states until `unit` is updated (and gathered, if the
     /// rank holds it in full), then issues the next transfers, so that they overlap with `unit`'s
-    /// computation. With `None`, completes the whole update; otherwise the last writes to disk may
-    /// still be in flight. Does nothing if no update is pending.
+    /// computation. Writes to disk may still be in flight after the last unit. Does nothing if no
+    /// update is pending.
     ///
     /// # Errors
     /// As [`Optimizer::update`].
-    pub fn complete(&mut self, rank: &Rank, unit: Option<UnitId>, buffers: UpdateBuffers<'_>) -> Result<()> {
+    pub fn continue_until(&mut self, rank: &Rank, unit: UnitId, buffers: UpdateBuffers<'_>) -> Result<()> {
+        self.counted(rank, |paging, units| paging.continue_until(rank, unit, units, buffers))
+    }
+
+    /// Completes a pending update of offloaded states, writes to disk included. Does nothing if no
+    /// update is pending.
+    ///
+    /// # Errors
+    /// As [`Optimizer::update`].
+    pub fn finish(&mut self, rank: &Rank, buffers: UpdateBuffers<'_>) -> Result<()> {
         let last = self.units.len() - 1;
         self.counted(rank, |paging, units| {
-            paging.complete(rank, unit.unwrap_or(last), units, buffers)?;
-            if unit.is_none() { paging.finish_all(rank) } else { Ok(()) }
+            paging.continue_until(rank, last, units, buffers)?;
+            paging.finish_all(rank)
         })
     }
 

@@ -137,7 +137,7 @@ pub(super) fn check(path: &Path, manifest: &Manifest, now: &Value, meant: &[Resu
         .collect();
     flags.dedup();
     Err(Failure::usage(format!(
-        "{} was saved with different settings:\n{}Give the same ones, say that it is meant with --resume-with {}, \
+        "{} was saved with different settings:\n{}Give the same ones, accept the differences with --resume-with {}, \
          or give another directory to start from the beginning.",
         path.display(),
         differing.iter().map(line).collect::<String>(),

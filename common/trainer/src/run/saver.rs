@@ -7,21 +7,23 @@
 //! agree on the state of a save. Ranks that wait for a save exchange heartbeats: a slow disk causes
 //! no timeout, but a rank that hangs does.
 
+mod publish;
 mod states;
 mod work;
 
-use super::weight_writer::late;
+use super::weight_writer::timeout_message;
 use crate::checkpoints::disk;
 use crate::plan::Plan;
 use crate::rank_error::{Result, other};
-use crate::resume::{Progress, Provenance};
+use crate::resume::Progress;
+use crate::stage::StageStates;
 use checkpoint::{Checkpoints, FileRecord, Manifest, ModelFiles, RunLock, ShardLayout, ShardWriter};
 use collectives::{ControlChannel, Topic};
 use device::{Buffer, DType};
 use planner::Saving;
 use serde_json::Value;
 use settings::cli::OutputArgs;
-use sharding::{Optimizer, Partition, Rank, TrainingState, UnitBuffers, UnitId};
+use sharding::{Optimizer, Partition, Rank, TrainingState, UnitId};
 use states::PieceBuffers;
 use std::cell::Cell;
 use std::ops::Range;
@@ -29,7 +31,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use work::{PeerResult, Work, Writing, words, write_copy};
+use work::{PeerResult, Work, Writing, write_copy};
 
 /// How often a rank that waits for its thread checks whether it is done.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -38,7 +40,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 pub(super) const HEARTBEAT: Duration = Duration::from_millis(100);
 
 /// How long a run that fails waits for its threads.
-pub(super) const LEAVING: Duration = Duration::from_secs(5);
+pub(super) const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// One rank's side of all saves of a run.
 pub(super) struct Saver {
@@ -129,7 +131,7 @@ impl Saver {
         Ok(Some(Saver {
             checkpoints: Checkpoints::new(checkpoints.directory(), disk),
             lock: plan.lock.clone(),
-            manifest: (rank.number() == 0).then(|| manifest(plan)).transpose()?,
+            manifest: (rank.number() == 0).then(|| publish::manifest(plan)).transpose()?,
             model_files: plan.model_files.clone(),
             keep,
             timeout,
@@ -170,7 +172,7 @@ impl Saver {
     /// A kernel's or a transfer's, or the group's failure.
     pub(super) fn begin(
         &mut self,
-        states: (&Optimizer, &UnitBuffers),
+        states: StageStates<'_>,
         progress: Progress,
     ) -> Result<Option<SaveOutcome>> {
         self.attempts += 1;
@@ -185,14 +187,14 @@ impl Saver {
             ShardWriter::create(checkpoints.disk(), &partial, &name, &layout)
         };
         if let Some(pieces) = self.pieces.take() {
-            let work = self.stream(states, pieces, create)?;
+            let work = self.stream(&states, pieces, create)?;
             self.phase = Phase::Writing(save, work);
             return self.wait();
         }
         let work = match self.take_room()? {
-            None => Work::start(|| (None, Err("the previous save is still blocked in the disk".into()))),
+            None => Work::start(|| (None, Err("a write of the previous checkpoint still hangs".into()))),
             Some(mut room) => {
-                self.copy(states, &mut room)?;
+                self.copy(&states, &mut room)?;
                 let bytes = self.layout.data_bytes();
                 Work::start(move || write_copy(room, bytes, create))
             }
@@ -246,7 +248,7 @@ impl Saver {
                 let mine = match work {
                     None => Ok(()),
                     Some(work) if work.is_done() => work.take().unwrap_or_else(Err),
-                    Some(_) => Err(self.lateness()),
+                    Some(_) => Err(self.timeout_message()),
                 };
                 let mine = mine.map_err(|why| format!("rank {}: {why}", self.rank.number()));
                 let result = self.exchange(&mine)?.swap_remove(0);
@@ -261,7 +263,7 @@ impl Saver {
     fn take_written(&mut self, work: Writing) -> PeerResult<FileRecord> {
         if !work.is_done() {
             self.late = Some(work);
-            return Err(self.lateness());
+            return Err(self.timeout_message());
         }
         let (room, written) = work.take().unwrap_or_else(|panicked| (None, Err(panicked)));
         self.room = room;
@@ -269,8 +271,8 @@ impl Saver {
     }
 
     /// Returns the message for a disk that missed the timeout.
-    fn lateness(&self) -> String {
-        late(self.checkpoints.disk(), "write the checkpoint", self.timeout)
+    fn timeout_message(&self) -> String {
+        timeout_message(self.checkpoints.disk(), "write the checkpoint", self.timeout)
     }
 
     /// Exchanges the ranks' file records. If all ranks have written their file, rank 0 begins to
@@ -278,42 +280,10 @@ impl Saver {
     fn written(&mut self, save: Save, mine: PeerResult<FileRecord>) -> Result<Option<SaveOutcome>> {
         let all = self.exchange(&mine)?;
         let failed = all.iter().enumerate().find_map(|(rank, written)| Some((rank, written.as_ref().err()?)));
-        if let Some((rank, error)) = failed {
-            let outcome = SaveOutcome { steps: save.steps, result: Err(format!("rank {rank}: {error}")) };
-            let (checkpoints, partial) = (self.checkpoints.clone(), save.partial);
-            let remove = move || drop(checkpoints.disk().remove_directory(&partial));
-            let work = self.manifest.is_some().then(|| Work::start(remove));
-            self.phase = Phase::Removing(outcome, work);
-            return Ok(None);
-        }
-        let files = all.into_iter().filter_map(PeerResult::ok).collect();
-        let Some(manifest) = self.manifest.clone() else {
-            self.phase = Phase::Publishing(save, None);
-            return Ok(None);
+        self.phase = match failed {
+            Some((rank, error)) => self.start_removing(save, format!("rank {rank}: {error}")),
+            None => self.start_publishing(save, all.into_iter().filter_map(PeerResult::ok).collect()),
         };
-        let manifest = Manifest { progress: save.progress.clone(), files, ..manifest };
-        let (lock, checkpoints) = (self.lock.clone(), self.checkpoints.clone());
-        let (partial, steps, keep, damaged) =
-            (save.partial.clone(), save.steps, self.keep, self.damaged.clone());
-        let model_files = self.model_files.clone();
-        let publish = move || {
-            let published = lock.iter().try_for_each(|lock| lock.check());
-            let published = published.and_then(|()| {
-                let model_files = checkpoints.write_model_files(&partial, &model_files)?;
-                checkpoints.publish(&partial, steps, &Manifest { model_files, ..manifest })
-            });
-            // Files that cannot be removed now are removed by the next save, or by the next run.
-            match published {
-                Ok(ref name) => drop(checkpoints.prune(name, keep, &damaged)),
-                Err(_) => drop(checkpoints.disk().remove_directory(&partial)),
-            }
-            published.map(drop).map_err(words)
-        };
-        let work = Work::start(publish);
-        if work.is_lost() {
-            drop(self.checkpoints.disk().remove_directory(&save.partial));
-        }
-        self.phase = Phase::Publishing(save, Some(work));
         Ok(None)
     }
 
@@ -349,7 +319,7 @@ impl Drop for Saver {
     /// Waits for a thread that publishes or writes, unless the disk takes long.
     fn drop(&mut self) {
         let since = Instant::now();
-        while self.is_busy() && since.elapsed() < LEAVING {
+        while self.is_busy() && since.elapsed() < SHUTDOWN_GRACE {
             std::thread::sleep(POLL_INTERVAL);
         }
     }
@@ -371,28 +341,4 @@ fn room(rank: &Rank, elements: usize) -> Result<Buffer> {
     let mut buffer = rank.transfers.staging(DType::F32, elements)?;
     buffer.bytes_mut().fill(0);
     Ok(buffer)
-}
-
-/// Returns the part of the manifest that all checkpoints of `plan`'s run have in common.
-fn manifest(plan: &Plan) -> Result<Manifest> {
-    Ok(Manifest {
-        progress: Value::Null,
-        identity: plan.identity.clone(),
-        record: serde_json::to_value(provenance(plan)).map_err(other)?,
-        block_bytes: checkpoint::BLOCK as u64,
-        files: Vec::new(),
-        model_files: Vec::new(),
-    })
-}
-
-fn provenance(plan: &Plan) -> Provenance {
-    let (offload, model) = (&plan.config.offload, &plan.model.config);
-    Provenance {
-        stage: plan.stage.id.label().into(),
-        strategy: plan.strategy().map(|strategy| strategy.label().into()),
-        ranks: plan.config.world_size,
-        places: [offload.optimizer, offload.parameters].map(|place| planner::place_word(place).into()),
-        max_positions: Some(model.max_positions.max(model.sequence_length)),
-        version: env!("CARGO_PKG_VERSION").into(),
-    }
 }

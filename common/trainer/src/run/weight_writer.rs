@@ -95,7 +95,9 @@ impl WeightWriter {
                 Err(other("the thread that writes the weights has panicked"))
             }
             Err(RecvTimeoutError::Timeout) if self.began.elapsed() < self.timeout => Ok(None),
-            Err(RecvTimeoutError::Timeout) => Err(other(late(&self.disk, "write the weights", self.timeout))),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(other(timeout_message(&self.disk, "write the weights", self.timeout)))
+            }
         }
     }
 }
@@ -112,7 +114,7 @@ impl Drop for WeightWriter {
 }
 
 /// Returns the timeout message: names the oldest pending disk call, or `what` if there is none.
-pub(super) fn late(disk: &Disk, what: &str, timeout: Duration) -> String {
+pub(super) fn timeout_message(disk: &Disk, what: &str, timeout: Duration) -> String {
     let call = disk.answers().oldest.map(|call| format!("{} {}", call.kind, call.path.display()));
     let what = call.unwrap_or(what.into());
     format!("the disk did not {what} within {timeout:?} (--checkpoint-timeout)")

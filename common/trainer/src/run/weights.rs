@@ -2,7 +2,7 @@
 
 use super::Worker;
 use super::record::RunEvent;
-use super::saver::{HEARTBEAT, LEAVING, SaveOutcome};
+use super::saver::{HEARTBEAT, SHUTDOWN_GRACE, SaveOutcome};
 use super::weight_writer::{Reply, WeightWriter};
 use crate::hooks::Hooks;
 use crate::plan::Plan;
@@ -32,7 +32,7 @@ pub(super) fn first_weights(plan: &Plan, rank: &Rank, hooks: &Hooks) -> Result<A
     };
     mine[..4].copy_from_slice(&plan.first_step().to_be_bytes());
     agree_on_start(rank, mine)?;
-    // A hook that changes the seed only now escapes the comparison.
+    // `--inject seed@rankR,step0` changes the seed here, after the comparison: no rank notices.
     Ok(weights(hooks.seed(Phase::Backward, seed)))
 }
 
@@ -86,7 +86,7 @@ impl Worker<'_> {
     pub(super) fn save_checkpoint(&mut self) -> Result<()> {
         let Some(saver) = &mut self.saver else { return Ok(()) };
         if !saver.is_idle() {
-            let why = "skipped: the one before is still being written";
+            let why = "skipped: the previous checkpoint is still being written";
             self.report_checkpoint(self.steps, Some(why));
             return Ok(());
         }
@@ -138,9 +138,8 @@ impl Worker<'_> {
             tokens: Some(self.plan.tokens_before() + since * self.plan.config.tokens_per_step()),
             loss_scale: self.scaler.as_ref().map(LossScaler::at),
         };
-        let StageStates { optimizer, parameters } = self.stage.states();
         match &mut self.saver {
-            Some(saver) => saver.begin((optimizer, parameters), progress),
+            Some(saver) => saver.begin(self.stage.states(), progress),
             None => Ok(None),
         }
     }
@@ -211,7 +210,7 @@ fn wait_for_writer(channel: &ControlChannel, writer: Option<&WeightWriter>) -> R
         let statuses = channel.exchange(&[u8::from(busy)]);
         if let (Err(_), true, Some(writer)) = (&statuses, busy, writer) {
             // The group has failed: the rank frees the unit itself, unless the disk hangs.
-            let _ = writer.reply(LEAVING);
+            let _ = writer.reply(SHUTDOWN_GRACE);
         }
         if statuses?.iter().all(|busy| busy == &[0]) {
             return Ok(reply);

@@ -150,7 +150,7 @@ fn measure(arguments: &Arguments) -> Result<(), String> {
 /// Fails unless this machine has everything that computing on a GPU needs.
 fn ready() -> device::Result<()> {
     if list()?.is_empty() {
-        let reason = "the driver knows no GPU".into();
+        let reason = "the driver reports no GPU".into();
         return Err(DeviceError::Cuda { call: "cuDeviceGetCount", reason });
     }
     Library::ALL.iter().try_for_each(|library| library.require())

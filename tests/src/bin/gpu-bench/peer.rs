@@ -53,7 +53,7 @@ pub(crate) struct Peer {
     process: Child,
     commands: ChildStdin,
     answers: Receiver<io::Result<Value>>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Peer {
@@ -76,8 +76,8 @@ impl Peer {
         let (Some(commands), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
             return Err("PyTorch's process has no pipes".into());
         };
-        let patience = Duration::from_secs(arguments.peer_timeout);
-        let mut peer = Peer { name: String::new(), process, commands, answers: objects(answers), patience };
+        let timeout = Duration::from_secs(arguments.peer_timeout);
+        let mut peer = Peer { name: String::new(), process, commands, answers: objects(answers), timeout };
         let hello = peer.answer()?;
         events::say!(
             "PyTorch {} on {}, {} parameters: {} over one rank, {}.\n",
@@ -107,7 +107,7 @@ impl Peer {
 
     /// Returns the next answer.
     fn answer(&mut self) -> Result<Value, String> {
-        match self.answers.recv_timeout(self.patience) {
+        match self.answers.recv_timeout(self.timeout) {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(format!("PyTorch's process cannot be read: {error}")),
             Err(RecvTimeoutError::Disconnected) => {
@@ -115,7 +115,7 @@ impl Peer {
             }
             Err(RecvTimeoutError::Timeout) => Err(format!(
                 "PyTorch has said nothing for {} s; --peer-timeout waits longer, --no-peer leaves it out",
-                self.patience.as_secs()
+                self.timeout.as_secs()
             )),
         }
     }

@@ -42,21 +42,21 @@ fn a_rank_that_departs_from_the_world_is_gone_from_its_sub_groups() {
 }
 
 #[test]
-fn a_failure_is_untold_until_it_is_told() {
+fn a_failure_is_new_until_it_is_relayed() {
     let mailbox = Mailbox::default();
     let failure = |culprit| Failure { culprit, cause: Cause::Departed };
     mailbox.fail(WORLD, failure(1));
     mailbox.fail(GROUP, failure(2));
-    let found = |untold| Some((WORLD, failure(1), untold));
+    let found = |is_new| Some((WORLD, failure(1), is_new));
     assert_eq!(mailbox.failure(&[GROUP, WORLD]), found(true), "the first counts");
     assert_eq!(mailbox.failure(&[GROUP, WORLD]), found(true));
-    mailbox.has_told(WORLD);
+    mailbox.mark_relayed(WORLD);
     assert_eq!(mailbox.failure(&[GROUP, WORLD]), found(false));
 }
 
 #[test]
 fn reports_never_go_backwards() {
     let mailbox = Mailbox::default();
-    [3, 5, 4].into_iter().for_each(|count| mailbox.report(GROUP, 1, count));
-    assert_eq!(mailbox.reported(GROUP, 1), 5);
+    [3, 5, 4].into_iter().for_each(|count| mailbox.note_steps(GROUP, 1, count));
+    assert_eq!(mailbox.steps(GROUP, 1), 5);
 }

@@ -74,7 +74,7 @@ impl ProcessMember {
                 Ok(left) => self.endpoint.transport.progress(mailbox, seen, left),
                 Err(culprit) => {
                     let (reporter, issued) = (self.global_ranks[self.member], phase == Phase::Result);
-                    return Err(self.fail(exchange.context.late(reporter, culprit, issued)));
+                    return Err(self.fail(exchange.context.timeout_failure(reporter, culprit, issued)));
                 }
             }
         }

@@ -28,7 +28,7 @@ fn data() -> Head {
 #[test]
 fn heads_come_back_as_they_were() {
     let departed = Head::Departed { group: 0 };
-    let report = Head::Report { group: 3, count: 1 << 50 };
+    let report = Head::Steps { group: 3, steps: 1 << 50 };
     let [waits, waits_no_longer] = [Some(0), None].map(|rank| Head::Waits { rank });
     for head in [data(), departed, report, waits, waits_no_longer] {
         assert_eq!(through(&head, 0), Some(head));

@@ -213,7 +213,7 @@ impl Paging {
     ///
     /// # Errors
     /// If a kernel, a collective or a transfer fails.
-    pub(super) fn complete(
+    pub(super) fn continue_until(
         &mut self,
         rank: &Rank,
         unit: UnitId,

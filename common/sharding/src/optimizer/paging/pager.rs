@@ -56,7 +56,7 @@ pub trait UpdatedShardSink {
     fn has_room(&self, unit: UnitId) -> bool;
 
     /// True if waiting for `unit`'s shard, which is in flight to the device, would block the rank.
-    fn would_block(&self, rank: &Rank, unit: UnitId) -> bool;
+    fn would_wait(&self, rank: &Rank, unit: UnitId) -> bool;
 }
 
 /// The buffers that an update reads and writes.
@@ -219,7 +219,7 @@ impl Pager<'_> {
     /// `unit`'s shard.
     pub(super) fn update_while_waiting(&mut self, unit: UnitId) -> Result<()> {
         while self.progress.updated < self.pieces.len()
-            && self.buffers.sink.as_ref().is_some_and(|sink| sink.would_block(self.rank, unit))
+            && self.buffers.sink.as_ref().is_some_and(|sink| sink.would_wait(self.rank, unit))
         {
             self.update_through(self.progress.updated + 1)?;
         }

@@ -1,27 +1,24 @@
 //! How a rank's states reach its file: through a full copy, or piece by piece.
 
 use super::work::{Elements, Work, Writing, words};
-use super::{HEARTBEAT, LEAVING, POLL_INTERVAL, Saver, room};
+use super::{HEARTBEAT, POLL_INTERVAL, SHUTDOWN_GRACE, Saver, room};
 use crate::rank_error::{Result, other};
+use crate::stage::StageStates;
 use checkpoint::ShardWriter;
 use device::{Buffer, View};
 use offload::TransferLabel;
-use sharding::{Optimizer, Rank, StateStorage, TrainingState, UnitBuffers, read_extent};
+use sharding::{Rank, StateStorage, TrainingState, read_extent};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use storage::Ticket;
 
 impl Saver {
     /// Copies the states that this rank saves to `room`, in the layout of its file.
-    pub(super) fn copy(
-        &self,
-        (optimizer, parameters): (&Optimizer, &UnitBuffers),
-        room: &mut Buffer,
-    ) -> Result<()> {
+    pub(super) fn copy(&self, states: &StageStates<'_>, room: &mut Buffer) -> Result<()> {
         let mut at = 0;
         for (unit, part) in self.parts.iter().enumerate() {
             for state in TrainingState::ALL {
-                let (slice, storage) = optimizer.state(unit, state, parameters)?;
+                let (slice, storage) = states.optimizer.state(unit, state, states.parameters)?;
                 let StateStorage::Memory(state) = storage else {
                     return Err(other("a state on disk is not copied"));
                 };
@@ -44,14 +41,14 @@ impl Saver {
     /// If a state cannot be read, or the group fails.
     pub(super) fn stream(
         &mut self,
-        (optimizer, parameters): (&Optimizer, &UnitBuffers),
+        states: &StageStates<'_>,
         pieces: PieceBuffers,
         create: impl FnOnce() -> checkpoint::Result<ShardWriter> + Send + 'static,
     ) -> Result<Writing> {
         let mut stream = Stream::open(self, pieces, create)?;
         for (unit, part) in self.parts.iter().enumerate() {
             for state in TrainingState::ALL {
-                let (slice, storage) = optimizer.state(unit, state, parameters)?;
+                let (slice, storage) = states.optimizer.state(unit, state, states.parameters)?;
                 let part = part.start - slice.start..part.end - slice.start;
                 match storage {
                     StateStorage::Memory(state) => stream.add(state.slice(part))?,
@@ -157,7 +154,7 @@ impl<'a> Stream<'a> {
         let writer = if created.is_done() {
             created.take().and_then(|writer| writer.map_err(words))
         } else {
-            Err(saver.lateness())
+            Err(saver.timeout_message())
         };
         Ok(Stream { saver, began, writer, pieces, filling: None, queued: VecDeque::new() })
     }
@@ -188,7 +185,7 @@ impl<'a> Stream<'a> {
         }
         let next = self.filling.take().or_else(|| Some((self.pieces.free.pop()?, 0)));
         if next.is_none() {
-            self.fail("the previous save is still blocked in the disk".into());
+            self.fail("a write of the previous checkpoint still hangs".into());
         }
         Ok(next)
     }
@@ -211,7 +208,7 @@ impl<'a> Stream<'a> {
         let mut failed = sent.is_err().then(Instant::now);
         let outcome = loop {
             let outcome = ticket.wait_for(HEARTBEAT);
-            let leaves = failed.is_some_and(|since| since.elapsed() >= LEAVING);
+            let leaves = failed.is_some_and(|since| since.elapsed() >= SHUTDOWN_GRACE);
             if outcome.is_some() || leaves || self.began.elapsed() >= self.saver.timeout {
                 break outcome;
             }
@@ -227,12 +224,12 @@ impl<'a> Stream<'a> {
                 self.pieces.add(&self.saver.rank)?;
             }
             None => {
-                self.fail(self.saver.lateness());
+                self.fail(self.saver.timeout_message());
                 self.pieces.late.push(ticket);
             }
         }
         if self.began.elapsed() >= self.saver.timeout {
-            self.fail(self.saver.lateness());
+            self.fail(self.saver.timeout_message());
         }
         sent
     }
@@ -263,7 +260,7 @@ impl Drop for Stream<'_> {
     fn drop(&mut self) {
         let since = Instant::now();
         for ticket in self.queued.drain(..) {
-            drop(ticket.wait_for(LEAVING.saturating_sub(since.elapsed())));
+            drop(ticket.wait_for(SHUTDOWN_GRACE.saturating_sub(since.elapsed())));
         }
     }
 }

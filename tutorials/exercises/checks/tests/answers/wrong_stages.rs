@@ -114,7 +114,7 @@ mod gathers_garbage {
             let padded = shard.len() * self.rank.shard_group().size() as usize;
             let full = self.rank.device.zeros(Class::GatheredParameters, shard.dtype(), padded)?;
             let pending = self.rank.shard_group().all_gather(bucket(vec![full], &[unit]))?;
-            self.window.issued(unit, pending);
+            self.window.add_in_flight(unit, pending);
             Ok(())
         }
     }
@@ -133,7 +133,7 @@ mod puts_its_shard_elsewhere {
             let mut full = self.rank.device.zeros(Class::GatheredParameters, shard.dtype(), padded)?;
             self.rank.kernels().copy(full.slice_mut(0..shard.len()), shard.view())?;
             let pending = self.rank.shard_group().all_gather(bucket(vec![full], &[unit]))?;
-            self.window.issued(unit, pending);
+            self.window.add_in_flight(unit, pending);
             Ok(())
         }
     }

@@ -1,0 +1,310 @@
+//! A group's communicator with what its [watchdog](super::watchdog) needs to know: the calls that
+//! are queued on the GPU, and how long the oldest has been the GPU's next.
+
+use super::calls::CommunicatorError;
+use super::communicator::{Communicator, GiveUp};
+use crate::core::backend::Backend;
+use crate::core::call::Call;
+use crate::core::call_id::CallId;
+use crate::core::deadline::poll_interval;
+use crate::core::observer::Observer;
+use crate::core::stopwatch::Stopwatch;
+use device::cuda::{Fence, Runtime};
+use events::lock;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How often the watchdog looks.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Starts to measure a wait for NCCL of at most `timeout`, at a time by which the run has been
+/// paused for `paused`. A look may take long, while another thread holds the driver's lock.
+pub(crate) fn stopwatch(paused: Duration, timeout: Duration) -> Stopwatch {
+    Stopwatch::start(paused, poll_interval(timeout).max(2 * POLL_INTERVAL))
+}
+
+/// A call that is being enqueued, or queued on the GPU.
+struct Queued {
+    call: Arc<Call>,
+    /// The number of steps that this rank has taken once it has handed the call in.
+    count: u64,
+    /// Reached once the GPU has computed the call's inputs.
+    ready: Arc<Fence>,
+    /// Reached once the call is complete; `None` until it is queued.
+    done: Option<Arc<Fence>>,
+    /// The time for which it has been the GPU's next call, ready and queued; `None` until then.
+    waited: Option<Stopwatch>,
+}
+
+/// When the ranks of a communicator wait for each other on the host:
+/// [`enqueue`](super::enqueue::enqueue) says why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostBarrier {
+    /// Never: they are processes.
+    Never,
+    /// After they have enqueued a collective: some are threads of one process.
+    AfterEnqueue,
+    /// Also before any of them enqueues it: some of these threads share a GPU.
+    AroundEnqueue,
+}
+
+/// The oldest [`Queued`] call, as the watchdog knows it.
+struct Oldest {
+    label: String,
+    count: u64,
+    /// The call's [`Queued::waited`].
+    waited: Option<Duration>,
+}
+
+/// A failure on the GPU.
+struct Blame {
+    /// The member at fault, if it is known.
+    culprit: Option<usize>,
+    /// What the member was doing.
+    during: String,
+    reason: String,
+}
+
+/// The time for which all members that the others wait for have been blocked on disks or copies.
+struct Excused {
+    /// The time of the latest look.
+    looked: Instant,
+    total: Duration,
+    /// The time for which they have been blocked without a break; at most the timeout, as on the
+    /// host.
+    spell: Duration,
+}
+
+/// A group's communicator with the state that its watchdog needs.
+pub(crate) struct WatchedCommunicator {
+    pub(crate) control: Arc<dyn Backend>,
+    pub(crate) communicator: Communicator,
+    runtime: Arc<Runtime>,
+    pub(crate) timeout: Duration,
+    pub(crate) host_barrier: HostBarrier,
+    queued: Mutex<VecDeque<Queued>>,
+    /// Steps so far: two per collective, one when this rank is ready to enqueue it, and one when it
+    /// has done so.
+    steps: AtomicU64,
+    /// The number of steps that this rank has reported.
+    reported: AtomicU64,
+    /// The time since NCCL first reported that it had lost another rank.
+    lost: Mutex<Option<Stopwatch>>,
+    excused: Mutex<Excused>,
+    /// True once the communicator has ended, in order or by an abort.
+    over: AtomicBool,
+}
+
+impl WatchedCommunicator {
+    pub(crate) fn new(
+        control: Arc<dyn Backend>,
+        communicator: Communicator,
+        runtime: Arc<Runtime>,
+        timeout: Duration,
+        host_barrier: HostBarrier,
+    ) -> Self {
+        WatchedCommunicator {
+            control,
+            communicator,
+            runtime,
+            timeout,
+            host_barrier,
+            queued: Mutex::default(),
+            // Making the communicator counts as the first.
+            steps: AtomicU64::new(1),
+            reported: AtomicU64::new(0),
+            lost: Mutex::default(),
+            excused: Mutex::new(Excused {
+                looked: Instant::now(),
+                total: Duration::ZERO,
+                spell: Duration::ZERO,
+            }),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts a step towards enqueueing a collective. Returns the number of steps so far.
+    pub(crate) fn step(&self) -> u64 {
+        self.steps.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Blocks until all ranks have taken `count` steps, as this one has, or until `give_up` returns
+    /// a reason.
+    pub(crate) fn pass_barrier(&self, count: u64, give_up: GiveUp<'_>) -> Result<(), String> {
+        self.control.report_steps(count);
+        while self.control.reported_steps().iter().any(|&report| report < count) {
+            if let Some(reason) = give_up() {
+                return Err(reason);
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Watches `call`, the next to be enqueued, from now on: NCCL may fail before it is queued.
+    /// The GPU begins it once it has reached `ready`.
+    pub(crate) fn watch(&self, call: &Arc<Call>, ready: &Arc<Fence>) {
+        let count = self.steps.load(Ordering::Acquire) + 2;
+        let mut queued = lock(&self.queued);
+        // The watchdog reports the driver's error, if it has one.
+        let _ = self.forget_complete(&mut queued);
+        let (call, ready) = (call.clone(), ready.clone());
+        queued.push_back(Queued { call, count, ready, done: None, waited: None });
+    }
+
+    /// Marks the call watched last as queued; it is complete at `done`.
+    pub(crate) fn mark_queued(&self, done: &Arc<Fence>) {
+        if let Some(last) = lock(&self.queued).back_mut() {
+            last.done = Some(done.clone());
+        }
+    }
+
+    /// Ends the watch.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    /// Aborts the communicator.
+    pub(crate) fn abort(&self) {
+        self.end();
+        self.communicator.abort();
+    }
+
+    /// Looks for a failure once. True if the communicator is to be aborted now.
+    pub(super) fn look(&self) -> bool {
+        if self.over.load(Ordering::Acquire) {
+            return false;
+        }
+        let count = self.steps.load(Ordering::Acquire);
+        if self.reported.swap(count, Ordering::AcqRel) != count {
+            self.control.report_steps(count);
+        }
+        self.excuse();
+        if let Some(Blame { culprit, during, reason }) = self.failure() {
+            self.control.blame(culprit, during, reason);
+        }
+        self.control.failure(CallId::NONE).is_some() && !self.over.swap(true, Ordering::AcqRel)
+    }
+
+    /// Returns how long waits for NCCL have been paused so far: with the run, and by members that
+    /// are excused.
+    pub(crate) fn paused(&self, observer: &Observer) -> Duration {
+        observer.paused() + lock(&self.excused).total
+    }
+
+    /// Counts the time since the last look as a pause if the members that have taken the fewest
+    /// steps are blocked: by their disks, say.
+    fn excuse(&self) {
+        let reports = self.control.reported_steps();
+        let fewest = reports.iter().min();
+        let mut awaited = (0..reports.len()).filter(|&member| reports.get(member) == fewest);
+        let blocked = awaited.all(|one| one != self.communicator.member && self.control.is_excused(one));
+        let excused = &mut *lock(&self.excused);
+        let now = Instant::now();
+        let passed = now.saturating_duration_since(std::mem::replace(&mut excused.looked, now));
+        let spell = if blocked { self.timeout.min(excused.spell + passed) } else { Duration::ZERO };
+        excused.total += spell.saturating_sub(excused.spell);
+        excused.spell = spell;
+    }
+
+    /// Forgets queued calls that are complete. Returns the driver's error, if it has one.
+    fn forget_complete(&self, queued: &mut VecDeque<Queued>) -> Option<String> {
+        while let Some(done) = queued.front().and_then(|first| first.done.as_ref()) {
+            match self.runtime.has_reached(done) {
+                Ok(true) => drop(queued.pop_front()),
+                Ok(false) => return None,
+                Err(error) => return Some(error.to_string()),
+            }
+        }
+        None
+    }
+
+    /// Returns the failure on the GPU, if there is one. Waits for no call of NCCL's: it may hang.
+    fn failure(&self) -> Option<Blame> {
+        let (first, broken) = self.oldest();
+        let during = first.as_ref().map_or("its work on the GPU".into(), |first| first.label.clone());
+        if let Some(reason) = broken {
+            return Some(Blame { culprit: Some(self.communicator.member), during, reason });
+        }
+        if let Err(error) = self.communicator.state_unless_busy() {
+            let culprit = self.at_fault(&error, first.map(|first| first.count))?;
+            return Some(Blame { culprit, during, reason: format!("NCCL reports: {}", error.reason) });
+        }
+        let first = first.filter(|first| first.waited.is_some_and(|waited| waited >= self.timeout))?;
+        let (culprit, reason) = self.blame_for_timeout(Some(first.count));
+        Some(Blame { culprit, during, reason })
+    }
+
+    /// Returns the oldest call that is not complete, and the driver's error, if it has one.
+    fn oldest(&self) -> (Option<Oldest>, Option<String>) {
+        let mut queued = lock(&self.queued);
+        let broken = self.forget_complete(&mut queued);
+        let oldest = |first: &mut Queued| Oldest {
+            label: first.call.label(),
+            count: first.count,
+            waited: self.waited(first),
+        };
+        (queued.front_mut().map(oldest), broken)
+    }
+
+    /// Returns how long the oldest call has been the GPU's next, and begins to measure that.
+    fn waited(&self, oldest: &mut Queued) -> Option<Duration> {
+        let paused = self.paused(&oldest.call.observer);
+        if oldest.waited.is_none() && oldest.done.is_some() {
+            // An error of the driver's is reported at `done`.
+            let ready = self.runtime.has_reached(&oldest.ready).unwrap_or(false);
+            oldest.waited = ready.then(|| stopwatch(paused, self.timeout));
+        }
+        Some(oldest.waited.as_mut()?.look(paused))
+    }
+
+    /// Returns the member that caused an error of NCCL's; `Some(None)` if it is unknown. Where NCCL
+    /// has lost another rank, returns `None` until the timeout: another rank may know which.
+    fn at_fault(&self, error: &CommunicatorError, count: Option<u64>) -> Option<Option<usize>> {
+        if !error.blames_another {
+            return Some(Some(self.communicator.member));
+        }
+        let waited = lock(&self.lost)
+            .get_or_insert_with(|| stopwatch(Duration::ZERO, self.timeout))
+            .look(Duration::ZERO);
+        (waited >= self.timeout).then(|| self.behind(count))
+    }
+
+    /// Returns another member whose latest report says that it had not taken step number `count`.
+    fn behind(&self, count: Option<u64>) -> Option<usize> {
+        let (count, reports) = (count?, self.control.reported_steps());
+        let behind = |&other: &usize| other != self.communicator.member && reports[other] < count;
+        (0..reports.len()).find(behind)
+    }
+
+    /// Returns the member that keeps a collective, of which step number `count` is a part, from
+    /// ending, if it is known, and the reason.
+    pub(crate) fn blame_for_timeout(&self, count: Option<u64>) -> (Option<usize>, String) {
+        let (culprit, waited) = (self.behind(count), self.timeout);
+        let me = self.control.global_ranks()[self.communicator.member];
+        let reason = match culprit {
+            Some(culprit) => {
+                let rank = self.control.global_ranks()[culprit];
+                format!(
+                    "rank {me} waited {waited:?} on its GPU for rank {rank}, which never handed its part to NCCL"
+                )
+            }
+            None => {
+                format!(
+                    "NCCL has not finished it within {waited:?}, though every rank has handed in its part"
+                )
+            }
+        };
+        (culprit, reason)
+    }
+
+    /// Blocks until the group has failed. Once NCCL has lost another rank, the watchdog fails it at
+    /// the timeout.
+    pub(crate) fn wait_for_failure(&self) {
+        while self.control.failure(CallId::NONE).is_none() {
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
