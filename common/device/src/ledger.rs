@@ -135,7 +135,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`OutOfMemory`] if the system gives no more.
-    pub(crate) fn room<T>(&self, place: Place, len: usize) -> Result<Vec<T>> {
+    pub(crate) fn vec_with_capacity<T>(&self, place: Place, len: usize) -> Result<Vec<T>> {
         let mut room = Vec::new();
         let bytes = len.saturating_mul(size_of::<T>());
         match room.try_reserve_exact(len) {

@@ -210,8 +210,8 @@ impl Device {
     ///
     /// # Errors
     /// [`OutOfMemory`] if the system gives no more.
-    pub fn room<T>(&self, len: usize) -> Result<Vec<T>> {
-        self.ledger.room(Place::Host, len)
+    pub fn vec_with_capacity<T>(&self, len: usize) -> Result<Vec<T>> {
+        self.ledger.vec_with_capacity(Place::Host, len)
     }
 
     /// Returns a buffer of `len` elements with unspecified contents.

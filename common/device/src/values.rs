@@ -22,13 +22,13 @@ impl Device {
             (_, DType::F32) => self.write(out, values),
             (true, _) => cpu::round_into(cpu, out.reborrow().into(), values),
             (false, DType::Bf16) => {
-                let mut rounded: Vec<bf16> = self.room(values.len())?;
+                let mut rounded: Vec<bf16> = self.vec_with_capacity(values.len())?;
                 rounded.resize(values.len(), bf16::ZERO);
                 cpu::round_into(cpu, FloatsMut::Bf16(&mut rounded), values)?;
                 self.write(out, &rounded)
             }
             (false, DType::F16) => {
-                let mut rounded: Vec<f16> = self.room(values.len())?;
+                let mut rounded: Vec<f16> = self.vec_with_capacity(values.len())?;
                 rounded.resize(values.len(), f16::ZERO);
                 cpu::round_into(cpu, FloatsMut::F16(&mut rounded), values)?;
                 self.write(out, &rounded)
@@ -88,7 +88,7 @@ impl Device {
         fits::<T>("read", view.dtype())?;
         match self.gpu().filter(|_| !view.on_host()) {
             Some(runtime) => {
-                let mut values: Vec<T> = self.room(view.len())?;
+                let mut values: Vec<T> = self.vec_with_capacity(view.len())?;
                 values.resize(view.len(), T::zeroed());
                 runtime
                     .download(view.address("read", "the buffer")?, bytemuck::cast_slice_mut(&mut values))?;

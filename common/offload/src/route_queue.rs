@@ -23,14 +23,22 @@ pub(crate) struct RouteQueue {
     booked: u64,
 }
 
+/// The place of a transfer among those that wait for a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Priority {
+    /// Before all others.
+    First,
+    /// In the order of booking.
+    InOrder,
+}
+
 /// A transfer that waits for a simulated link.
 #[derive(Clone, Copy)]
 struct Booking {
     number: u64,
     ready: Duration,
     takes: Duration,
-    /// True if the transfer goes before those that are not first.
-    first: bool,
+    priority: Priority,
 }
 
 impl RouteQueue {
@@ -42,20 +50,26 @@ impl RouteQueue {
     /// Returns when `bytes` bytes that are ready at `ready` cross the route; `moved` is when they were
     /// really copied. A simulated link carries them for latency + bytes / bandwidth, as soon as it is free.
     pub(crate) fn cross(&mut self, ready: Duration, bytes: u64, moved: Times) -> Times {
-        let booked = self.book(ready, ready, bytes, false);
+        let booked = self.book(ready, ready, bytes, Priority::InOrder);
         self.deliver(ready, booked, moved)
     }
 
     /// Books a simulated link at `now` for `bytes` bytes that are ready at `ready`. Ready transfers
-    /// begin in the order of booking, but those marked `first` before all others. Returns the
-    /// transfer's number.
-    pub(crate) fn book(&mut self, now: Duration, ready: Duration, bytes: u64, first: bool) -> Option<u64> {
+    /// begin in the order of booking, but those of [`Priority::First`] before all others. Returns
+    /// the transfer's number.
+    pub(crate) fn book(
+        &mut self,
+        now: Duration,
+        ready: Duration,
+        bytes: u64,
+        priority: Priority,
+    ) -> Option<u64> {
         let Link { latency, bandwidth } = self.link?;
         self.begin_until(now);
         let carried = Duration::try_from_secs_f64(bytes as f64 / bandwidth).unwrap_or(Duration::MAX / 4);
         self.booked += 1;
         let takes = latency.saturating_add(carried);
-        self.waiting.push(Booking { number: self.booked, ready, takes, first });
+        self.waiting.push(Booking { number: self.booked, ready, takes, priority });
         Some(self.booked)
     }
 
@@ -98,7 +112,7 @@ impl RouteQueue {
         let (mut waiting, mut free) = (self.waiting.clone(), self.free);
         let mut order = Vec::with_capacity(waiting.len());
         while let Some(next) =
-            (0..waiting.len()).min_by_key(|&i| (waiting[i].ready.max(free), !waiting[i].first))
+            (0..waiting.len()).min_by_key(|&i| (waiting[i].ready.max(free), waiting[i].priority))
         {
             let Booking { number, ready, takes, .. } = waiting.remove(next);
             let began = ready.max(free);
@@ -128,10 +142,10 @@ mod tests {
     #[test]
     fn what_is_first_goes_before_what_has_not_begun() {
         let mut queue = RouteQueue::new(Some(Link { latency: Duration::ZERO, bandwidth: 1e6 }));
-        let mut book = |now: u32, first| queue.book(now * MS, now * MS, 1000, first).unwrap();
-        let patient: [u64; 3] = std::array::from_fn(|_| book(0, false));
-        let first = book(1, true);
-        let second = book(1, true);
+        let mut book = |now: u32, priority| queue.book(now * MS, now * MS, 1000, priority).unwrap();
+        let patient: [u64; 3] = std::array::from_fn(|_| book(0, Priority::InOrder));
+        let first = book(1, Priority::First);
+        let second = book(1, Priority::First);
         // The second of the patient ones would have begun in this very moment.
         let times = |queue: &RouteQueue, number| queue.crosses(number).unwrap().0;
         assert_eq!(patient.map(|number| times(&queue, number)), [Duration::ZERO, 3 * MS, 4 * MS]);
@@ -149,8 +163,9 @@ mod tests {
     #[test]
     fn what_has_begun_keeps_its_times() {
         let mut queue = RouteQueue::new(Some(Link { latency: Duration::ZERO, bandwidth: 1e6 }));
-        let booked: [u64; 3] =
-            std::array::from_fn(|_| queue.book(Duration::ZERO, Duration::ZERO, 1000, false).unwrap());
+        let booked: [u64; 3] = std::array::from_fn(|_| {
+            queue.book(Duration::ZERO, Duration::ZERO, 1000, Priority::InOrder).unwrap()
+        });
         let [late, dropped, last] = booked;
         queue.forget(MS + MS / 2, dropped);
         assert_eq!(queue.crosses(last), Some((2 * MS, 3 * MS)), "what is dropped had begun");

@@ -1,7 +1,7 @@
 //! A rank's transfers: issued, waited for, numbered, counted and shown.
 
 use crate::Result;
-use crate::route_queue::{RouteQueue, Times};
+use crate::route_queue::{Priority, RouteQueue, Times};
 use crate::swap::{Carried, Extent, PAGE, Swap, paged};
 use crate::wait::WaitLimits;
 use collectives::local::Link;
@@ -33,7 +33,7 @@ pub struct Options<'a> {
     /// The directory of the swap file; `None` if no state is stored on disk.
     pub directory: Option<&'a Path>,
     /// Number of bytes to reserve for the swap file at once. It grows if it needs more.
-    pub room: u64,
+    pub reserved_bytes: u64,
     /// Reads and writes the swap file; `None` for a [`Disk`] of the rank's own.
     pub storage: Option<Disk>,
     /// Conditions that end the rank's waits early.
@@ -85,14 +85,28 @@ pub struct Staged<M = Carried> {
     booked: Option<u64>,
 }
 
-/// The first `bytes` bytes of an extent on disk.
+/// Bytes of an extent on disk.
 pub struct OnDisk<'a> {
     /// The name of the bytes.
     pub label: TransferLabel,
     /// The extent in which they are stored.
     pub extent: &'a Extent,
+    /// The first of them, counted from the extent's start.
+    pub start: usize,
     /// Their number.
     pub bytes: usize,
+}
+
+impl<'a> OnDisk<'a> {
+    /// Returns the first `bytes` bytes of `extent`.
+    pub fn first(label: TransferLabel, extent: &'a Extent, bytes: usize) -> Self {
+        OnDisk { label, extent, start: 0, bytes }
+    }
+
+    /// Returns the first byte's place in the swap file.
+    fn offset(&self) -> u64 {
+        self.extent.offset + self.start as u64
+    }
 }
 
 /// A buffer in main memory that has been read from a disk.
@@ -115,8 +129,9 @@ impl Transfers {
         };
         let queues = std::array::from_fn(|i| RouteQueue::new(link(&Route::ALL[i])));
         let rank = emitter.rank();
-        let swap =
-            options.directory.map(|directory| Swap::create(options.storage, directory, rank, options.room));
+        let swap = options
+            .directory
+            .map(|directory| Swap::create(options.storage, directory, rank, options.reserved_bytes));
         Ok(Transfers {
             device,
             emitter,
@@ -147,59 +162,45 @@ impl Transfers {
         self.swap().extend(bytes, self.device.reserve(class, bytes)?)
     }
 
-    /// Starts to fill the first `bytes` bytes of `into`, in main memory, with those of `extent`
-    /// from byte `from` on. Other reads go before reads of optimizer states: a layer waits for the
-    /// former, while the update can continue while layers compute.
-    pub fn read(
-        &self,
-        label: TransferLabel,
-        extent: &Extent,
-        from: usize,
-        into: Buffer,
-        bytes: usize,
-    ) -> Staged {
-        let issued = self.issue(Route::DiskToHost, label, bytes as u64);
+    /// Starts to read `from` into the beginning of `into`, in main memory. Other reads go before
+    /// reads of optimizer states: a layer waits for the former, while the update can continue while
+    /// layers compute.
+    pub fn read(&self, from: OnDisk<'_>, into: Buffer) -> Staged {
+        let issued = self.issue(Route::DiskToHost, from.label, from.bytes as u64);
         let Swap { disk, file, .. } = self.swap();
-        let carried = Carried { buffer: into, out: 0, back: bytes };
-        let (from, first) = (extent.offset + from as u64, label.class != Class::Optimizer);
-        let ticket =
-            if first { disk.read_first(file, from, carried) } else { disk.read(file, from, carried) };
-        self.staged(issued, issued.at, ticket, first)
+        let carried = Carried { buffer: into, out: 0, back: from.bytes };
+        let (ticket, priority) = match from.label.class {
+            Class::Optimizer => (disk.read(file, from.offset(), carried), Priority::InOrder),
+            _ => (disk.read_first(file, from.offset(), carried), Priority::First),
+        };
+        self.staged(issued, issued.at, ticket, priority)
     }
 
-    /// Starts to write the first `bytes` bytes of `buffer`, in main memory, to `extent` from byte
-    /// `to` on.
-    pub fn write(
-        &self,
-        label: TransferLabel,
-        extent: &Extent,
-        to: usize,
-        buffer: Buffer,
-        bytes: usize,
-    ) -> Staged {
-        let issued = self.issue(Route::HostToDisk, label, bytes as u64);
+    /// Starts to write the beginning of `buffer`, in main memory, to `to`.
+    pub fn write(&self, to: OnDisk<'_>, buffer: Buffer) -> Staged {
+        let issued = self.issue(Route::HostToDisk, to.label, to.bytes as u64);
         let Swap { disk, file, .. } = self.swap();
-        let carried = Carried { buffer, out: bytes, back: 0 };
-        self.staged(issued, issued.at, disk.write(file, extent.offset + to as u64, carried), false)
+        let carried = Carried { buffer, out: to.bytes, back: 0 };
+        self.staged(issued, issued.at, disk.write(file, to.offset(), carried), Priority::InOrder)
     }
 
-    /// Starts to write `buffer`, in main memory, to the beginning of `to`, and then to fill it with
-    /// the beginning of `from`. Wait for the write first: if it fails, nothing is read.
+    /// Starts to write the beginning of `buffer`, in main memory, to `to`, and then to read `from`
+    /// into its beginning. Wait for the write first: if it fails, nothing is read.
     pub fn write_then_read(&self, to: OnDisk<'_>, from: OnDisk<'_>, buffer: Buffer) -> (Staged<()>, Staged) {
         let written = self.issue(Route::HostToDisk, to.label, to.bytes as u64);
         let read = self.issue(Route::DiskToHost, from.label, from.bytes as u64);
         let Swap { disk, file, .. } = self.swap();
         let carried = Carried { buffer, out: to.bytes, back: from.bytes };
-        let (leaves, arrives) = disk.write_then_read(file, (to.extent.offset, from.extent.offset), carried);
-        let leaves = self.staged(written, written.at, leaves, false);
+        let (leaves, arrives) = disk.write_then_read(file, (to.offset(), from.offset()), carried);
+        let leaves = self.staged(written, written.at, leaves, Priority::InOrder);
         let ready = self.crosses(&leaves).map_or(read.at, |(_, ends)| ends);
-        (leaves, self.staged(read, ready, arrives, false))
+        (leaves, self.staged(read, ready, arrives, Priority::InOrder))
     }
 
     /// Returns the transfer of `ticket`, over a route on which it may begin at `ready`.
-    fn staged<M>(&self, issued: Issued, ready: Duration, ticket: Ticket<M>, first: bool) -> Staged<M> {
+    fn staged<M>(&self, issued: Issued, ready: Duration, ticket: Ticket<M>, priority: Priority) -> Staged<M> {
         let booked =
-            self.queues.borrow_mut()[issued.route.index()].book(issued.at, ready, issued.bytes, first);
+            self.queues.borrow_mut()[issued.route.index()].book(issued.at, ready, issued.bytes, priority);
         Staged { issued, ticket, answer: None, booked }
     }
 

@@ -49,10 +49,11 @@ fn bytes_come_back_from_main_memory_and_from_disk_as_they_were() {
     transfers.wait(crossing).unwrap();
     let extent = transfers.extent(Class::Parameters, 4 * values.len()).unwrap();
     assert_eq!(extent.bytes(), 3 * PAGE);
-    let written = transfers.write(LABEL, &extent, 0, staging, 3 * PAGE);
+    let written = transfers.write(OnDisk::first(LABEL, &extent, 3 * PAGE), staging);
     let mut buffer = transfers.wait_staged(written).unwrap().buffer;
     buffer.bytes_mut().fill(7);
-    let arrived = transfers.wait_staged(transfers.read(LABEL, &extent, 0, buffer, 3 * PAGE)).unwrap();
+    let arrived =
+        transfers.wait_staged(transfers.read(OnDisk::first(LABEL, &extent, 3 * PAGE), buffer)).unwrap();
     let mut back = device.allocate(Class::Parameters, DType::F32, values.len()).unwrap();
     transfers.wait(transfers.copy_to_device(LABEL, back.view_mut(), &arrived).unwrap()).unwrap();
     assert_eq!(back.as_slice::<f32>(), values);
@@ -76,7 +77,8 @@ fn room_is_taken_at_once() {
     let device = Device::cpu(Ledger::new(Emitter::silent(0), None), 1);
     let full = Fault { kind: Some(Kind::Reserve), number: 1, effect: Effect::Full };
     let storage = Some(Disk::with_faults(1, vec![full]));
-    let options = Options { directory: Some(folder.path()), storage, room: 1, ..Options::default() };
+    let options =
+        Options { directory: Some(folder.path()), storage, reserved_bytes: 1, ..Options::default() };
     let error = Transfers::new(device, Emitter::silent(0), options).err().unwrap().to_string();
     assert!(error.contains("cannot reserve") && error.contains(&*folder.path().to_string_lossy()), "{error}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -149,8 +151,10 @@ fn a_simulated_disk_serves_in_the_order_of_issue() {
     let (_, transfers) =
         rank(Options { disk, directory: Some(folder.path()), storage, ..Options::default() });
     let extent = transfers.extent(Class::Parameters, 2 * PAGE).unwrap();
-    let read =
-        |from| transfers.read(LABEL, &extent, from, transfers.staging(DType::F32, PAGE / 4).unwrap(), PAGE);
+    let read = |start| {
+        let from = OnDisk { label: LABEL, extent: &extent, start, bytes: PAGE };
+        transfers.read(from, transfers.staging(DType::F32, PAGE / 4).unwrap())
+    };
     let since = Instant::now();
     let [mut first, second] = [0, PAGE].map(read);
     transfers.wait_staged(second).unwrap();
@@ -165,7 +169,7 @@ fn a_buffer_is_filled_again_as_soon_as_its_bytes_have_left() {
     let disk = Some(Link { latency: Duration::ZERO, bandwidth: PAGE as f64 / 0.05 });
     let (_, transfers) = rank(Options { disk, directory: Some(folder.path()), ..Options::default() });
     let [here, there] = [0, 1].map(|_| transfers.extent(Class::Optimizer, PAGE).unwrap());
-    let on_disk = |extent| OnDisk { label: LABEL, extent, bytes: PAGE };
+    let on_disk = |extent| OnDisk::first(LABEL, extent, PAGE);
     let mut buffer = transfers.staging(DType::F32, PAGE / 4).unwrap();
     buffer.bytes_mut().fill(1);
     let since = Instant::now();
@@ -175,7 +179,7 @@ fn a_buffer_is_filled_again_as_soon_as_its_bytes_have_left() {
     let buffer = transfers.wait_staged(read).unwrap().buffer;
     assert!(since.elapsed() >= Duration::from_millis(100), "the read waits for it: {:?}", since.elapsed());
     assert!(buffer.bytes().iter().all(|&byte| byte == 0), "room that nothing was written to");
-    let read = transfers.wait_staged(transfers.read(LABEL, &here, 0, buffer, PAGE)).unwrap();
+    let read = transfers.wait_staged(transfers.read(OnDisk::first(LABEL, &here, PAGE), buffer)).unwrap();
     assert!(read.buffer.bytes().iter().all(|&byte| byte == 1));
     let moved = transfers.moved();
     let of = |route: Route| (moved.bytes[route.index()], moved.calls[route.index()]);
@@ -213,7 +217,9 @@ fn impatient(folder: &Path, faults: Vec<Fault>, limits: WaitLimits) -> Transfers
 
 fn reads(transfers: &Transfers, count: usize) -> offload::Result<()> {
     let extent = transfers.extent(Class::Parameters, PAGE)?;
-    let read = |_| transfers.read(LABEL, &extent, 0, transfers.staging(DType::F32, PAGE / 4).unwrap(), PAGE);
+    let read = |_| {
+        transfers.read(OnDisk::first(LABEL, &extent, PAGE), transfers.staging(DType::F32, PAGE / 4).unwrap())
+    };
     let reads: Vec<_> = (0..count).map(read).collect();
     // The last one first: it waits for all others.
     reads.into_iter().rev().try_for_each(|read| transfers.wait_staged(read).map(drop))
@@ -262,7 +268,7 @@ fn what_comes_from_a_slow_disk_crosses_to_the_device_as_soon_as_it_is_here() {
     let extent = transfers.extent(Class::Parameters, PAGE).unwrap();
     let staging = transfers.staging(DType::F32, PAGE / 4).unwrap();
     let mut back = device.allocate(Class::Parameters, DType::F32, PAGE / 4).unwrap();
-    let mut read = transfers.read(LABEL, &extent, 0, staging, PAGE);
+    let mut read = transfers.read(OnDisk::first(LABEL, &extent, PAGE), staging);
     soon(|| transfers.is_done(&mut read));
     let done = Instant::now();
     while done.elapsed() < Duration::from_millis(21) {
@@ -281,8 +287,11 @@ fn a_disk_that_fails_is_named_with_its_file_and_the_remedy() {
     let extent = transfers.extent(Class::Parameters, PAGE).unwrap();
     let staging = transfers.staging(DType::F32, 1).unwrap();
     transfers.fail(Effect::Full);
-    let error =
-        transfers.wait_staged(transfers.write(LABEL, &extent, 0, staging, PAGE)).err().unwrap().to_string();
+    let error = transfers
+        .wait_staged(transfers.write(OnDisk::first(LABEL, &extent, PAGE), staging))
+        .err()
+        .unwrap()
+        .to_string();
     assert!(error.contains("cannot write") && error.contains("disk is full"), "{error}");
     assert!(
         error.contains(&folder.path().display().to_string()) && error.contains("--offload-dir"),

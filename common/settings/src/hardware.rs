@@ -111,8 +111,8 @@ impl Hardware {
         };
         if !one_each {
             if !version.shares_gpus() {
-                let ranks = format!("{ranks} ranks on {}", counted(gpus.len(), "GPU", "GPUs"));
-                return Err(Failure::usage(nccl::SharedGpu { ranks, version }.to_string()));
+                let sharing = format!("{ranks} ranks would share {}", counted(gpus.len(), "GPU", "GPUs"));
+                return Err(Failure::usage(nccl::SharedGpu { sharing, version }.to_string()));
             }
             nccl::prepare_shared_gpus();
         }

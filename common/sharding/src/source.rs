@@ -39,7 +39,7 @@ pub fn write(
     if out.on_host() && out.dtype() == DType::F32 {
         return read(partition, unit, slice, source, out.as_mut_slice());
     }
-    let mut values = device.room(slice.len().min(ROUNDED_AT_ONCE))?;
+    let mut values = device.vec_with_capacity(slice.len().min(ROUNDED_AT_ONCE))?;
     for start in slice.clone().step_by(ROUNDED_AT_ONCE) {
         let piece = start..(start + ROUNDED_AT_ONCE).min(slice.end);
         values.resize(piece.len(), 0f32);

@@ -329,7 +329,7 @@ impl Disk {
     ///
     /// # Errors
     /// The file system's.
-    pub fn room(&self, path: &Path) -> Result<u64> {
+    pub fn free_bytes(&self, path: &Path) -> Result<u64> {
         self.calls.run(Kind::Room, path, || {
             let found = rustix::fs::statvfs(path)?;
             // File systems in memory without a limit count no blocks.

@@ -41,9 +41,19 @@ pub(crate) fn open(config: &Config) -> Result<Option<(Checkpoints, Option<Arc<Ru
     Ok(Some((checkpoints, Some(Arc::new(lock)))))
 }
 
-/// Refuses a disk that is too small for the run: for the checkpoints of a model with `parameters`
-/// parameters that it keeps, the one that is being written, the ranks' swap files there as
-/// predicted, and the `saved` bytes of the final weights. The `damaged` checkpoints stay.
+/// What a run stores on disk.
+pub(crate) struct Space<'a> {
+    /// The model's parameters, which every checkpoint has.
+    pub(crate) parameters: u64,
+    /// The bytes of the final weights.
+    pub(crate) saved_bytes: u64,
+    /// The ranks' swap files.
+    pub(crate) prediction: &'a Prediction,
+}
+
+/// Refuses a disk that is too small for the run's `space`: for the checkpoints that it keeps, the
+/// one that is being written, and swap files and final weights on the same disk. The `damaged`
+/// checkpoints stay.
 ///
 /// # Errors
 /// If there is too little room, or the disk does not say how much there is.
@@ -51,16 +61,17 @@ pub(crate) fn check_room(
     checkpoints: &Checkpoints,
     damaged: &[String],
     config: &Config,
-    (parameters, saved, prediction): (u64, u64, &Prediction),
+    space: Space<'_>,
 ) -> Result<()> {
+    let Space { parameters, saved_bytes, prediction } = space;
     let (keep, each) = (config.output.checkpoint_keep, BYTES * parameters);
     let there = checkpoints.names().map_err(Failure::run)?;
     let directory = checkpoints.directory();
     let swapped = swapped(config, prediction, directory);
-    let saved = if shares_disk(config.output.save.as_ref(), directory) { saved } else { 0 };
+    let saved = if shares_disk(config.output.save.as_ref(), directory) { saved_bytes } else { 0 };
     let beside = swapped + saved;
     let needed = each.saturating_mul(missing(&there, damaged, keep) as u64).saturating_add(beside);
-    let room = checkpoints.disk().room(directory).map_err(refused)?;
+    let room = checkpoints.disk().free_bytes(directory).map_err(refused)?;
     if needed <= room {
         return Ok(());
     }

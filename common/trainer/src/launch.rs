@@ -243,7 +243,7 @@ fn transfers(
         host: offload.host_link.as_ref().map(|link| link.link),
         disk: offload.disk_link.as_ref().map(|link| link.link),
         directory: offload.directory.as_deref(),
-        room: plan.prediction.ranks[group.rank() as usize].disk.total_peak,
+        reserved_bytes: plan.prediction.ranks[group.rank() as usize].disk.total_peak,
         storage: None,
         limits,
     };

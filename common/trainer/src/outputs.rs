@@ -33,7 +33,8 @@ pub(crate) fn probe(config: &Config, pretrained: Option<&Reader>, bytes: u64) ->
     }
     if let Some(dir) = &config.output.save {
         Writer::probe(dir).map_err(checkpoints::unsaved)?;
-        let room = Disk::new(1).room(dir).map_err(|error| Failure::run(CheckpointError::from(error)))?;
+        let room =
+            Disk::new(1).free_bytes(dir).map_err(|error| Failure::run(CheckpointError::from(error)))?;
         if room < bytes {
             return Err(Failure::run(format!(
                 "the disk of {} has no room for the weights of this run: {} are free, and they take {}\n\

@@ -99,10 +99,13 @@ impl Plan {
         let model_files = self.model_files_of(resume.as_deref())?;
         let plan = Plan { resume, model_files, ..self };
         let Some(checkpoints) = &plan.checkpoints else { return Ok(plan) };
-        let saved = outputs::saved_bytes(&plan.config, &plan.model, &plan.model_files);
-        let foreseen = (plan.model.layout.parameters(), saved, &plan.prediction);
+        let space = checkpoints::Space {
+            parameters: plan.model.layout.parameters(),
+            saved_bytes: outputs::saved_bytes(&plan.config, &plan.model, &plan.model_files),
+            prediction: &plan.prediction,
+        };
         let mine = if plan.config.leads() {
-            checkpoints::check_room(checkpoints, &plan.damaged(), &plan.config, foreseen)
+            checkpoints::check_room(checkpoints, &plan.damaged(), &plan.config, space)
         } else {
             Ok(())
         };

@@ -145,12 +145,19 @@ impl Default for Since {
     }
 }
 
+/// When a line is due.
+struct Cadence {
+    /// Number of steps from one line to the next.
+    steps: u32,
+    /// True if a line is also due after [`DUE`].
+    also_after_time: bool,
+}
+
 /// Prints a line for some of the steps; on a terminal a progress bar below them.
 pub(crate) struct Lines {
     first: u32,
     steps: u32,
-    /// Steps from one line to the next, and whether a line is also due after [`DUE`].
-    every: (u32, bool),
+    cadence: Cadence,
     speed: Arc<Speed>,
     /// True if lines show the run's speed.
     timed: bool,
@@ -180,9 +187,11 @@ impl Lines {
             if timed { "     MFU   elapsed      left" } else { "" },
         );
         let first = plan.first_step();
-        let usual = ((steps - first).div_ceil(LINES).max(1), true);
-        let every = plan.config.output.log_every.map_or(usual, |every| (every, false));
-        Lines { first, steps, every, speed: speed.clone(), timed, since: Mutex::default(), bar }
+        let cadence = match plan.config.output.log_every {
+            Some(steps) => Cadence { steps, also_after_time: false },
+            None => Cadence { steps: (steps - first).div_ceil(LINES).max(1), also_after_time: true },
+        };
+        Lines { first, steps, cadence, speed: speed.clone(), timed, since: Mutex::default(), bar }
     }
 
     /// Prints an event of the rank that prints for all.
@@ -226,8 +235,8 @@ impl Lines {
             left: speed::clock(self.speed.left(row.step)),
         };
         let ends = [self.first, self.steps - 1];
-        let (every, timed) = self.every;
-        let due = row.step.is_multiple_of(every) || timed && since.line.elapsed() >= DUE;
+        let Cadence { steps, also_after_time } = self.cadence;
+        let due = row.step.is_multiple_of(steps) || also_after_time && since.line.elapsed() >= DUE;
         if due || ends.contains(&row.step) || row.skipped {
             let shown = self.timed.then_some(&pace);
             self.beside_the_bar(|| line(row, rate, peak, shown));

@@ -240,7 +240,7 @@ impl ResumeState {
         }
         let more = done.saturating_mul(2);
         Err(Failure::usage(format!(
-            "the checkpoint {} has completed {} steps, and --steps is {}: nothing is left to do\n\
+            "the checkpoint {} has completed {} steps, and --steps is {}: there is nothing left to do\n\
              To train further, give --steps {more} --resume-with steps (the learning rate then decays over {more} steps), \
              or another directory to start from the beginning. For the weights: export --from {} --to DIR.",
             self.generation.path().display(),

@@ -3,7 +3,7 @@
 use crate::stage::Setup;
 use device::{Buffer, Class, DType, Place};
 use events::header::Sharded;
-use offload::{Extent, TransferLabel};
+use offload::{Extent, OnDisk, TransferLabel};
 use sharding::{
     AdamWShard, Optimizer, OwnSlice, Result, States, Storage, TrainingState, UnitBuffers, UnitId,
     WeightSource, source,
@@ -139,8 +139,8 @@ impl Setup {
             Some(source) => source::write(&self.rank.device, &self.partition, unit, range, source, out)?,
             None => self.rank.kernels().fill(out, 0.0)?,
         }
-        let bytes = staging.byte_len();
-        transfers.wait_staged(transfers.write(TransferLabel { class, unit }, &extent, 0, staging, bytes))?;
+        let to = OnDisk::first(TransferLabel { class, unit }, &extent, staging.byte_len());
+        transfers.wait_staged(transfers.write(to, staging))?;
         Ok(extent)
     }
 }

@@ -245,7 +245,7 @@ fn what_stands_in_the_way_is_said_before_anything_starts() {
         words.iter().for_each(|word| assert!(text.contains(word), "{word:?} is missing: {text}"));
     };
     let flags = flags(2, 1);
-    let sharing = ["2 ranks on 1 GPU would share a GPU", "2.28.9", "2.30"];
+    let sharing = ["2 ranks would share 1 GPU", "2.28.9", "2.30"];
     refused(&format!("--gpus 2 {flags} --collectives nccl"), &sharing);
     refused("--collectives nccl --device cpu", &["connects GPUs", "doctor"]);
     refused(&format!("--gpus 1 {flags} --collectives nccl --link pcie4"), &["--link"]);

@@ -35,7 +35,7 @@ fn doctor_succeeds_exactly_if_so_many_ranks_would_run() {
         assert!(ended.out.contains(words), "{set}: {words:?} is missing\n{}", ended.out);
     }
     for (set, words) in [
-        ("STANDIN_GPUS=0", ["would not run on GPUs here", "knows no GPU"]),
+        ("STANDIN_GPUS=0", ["would not run on GPUs here", "reports no GPU"]),
         ("STANDIN_CAPABILITY=70", ["compute capability 7.0", "7.5 is the oldest supported"]),
         (
             "STANDIN_NVRTC=old XDG_CACHE_HOME=/dev/null",

@@ -113,7 +113,7 @@ fn play(seed: u64, counts: &Counts, wholes: &Wholes) {
             copy_directory(before.path(), kept.path());
         }
         let published = verify(&config, kept.path(), &what);
-        if failure.to_string().contains("nothing is left to do") {
+        if failure.to_string().contains("nothing left to do") {
             counts.read.fetch_add(1, Ordering::Relaxed);
             break published.unwrap_or_else(|| panic!("{what}: nothing is published"));
         }

@@ -595,7 +595,7 @@ fn a_checkpoint_is_exported_and_damage_is_named() {
     let output = zero3(&export);
     let said = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    for word in ["step-00000002: all blocks are intact", "2 steps", "ZeRO-3's on 2 ranks", "(f32)"] {
+    for word in ["step-00000002: all blocks are intact", "2 steps", "saved by ZeRO-3 on 2 ranks", "(f32)"] {
         assert!(said.contains(word), "{word:?} is missing\n{said}");
     }
     assert_eq!(contents(&out), contents(&saved), "export writes what --save wrote");
@@ -608,14 +608,14 @@ fn a_checkpoint_is_exported_and_damage_is_named() {
     let output = zero3(&export);
     let warning = text(&output.stderr);
     assert!(output.status.success(), "{warning}");
-    assert!(warning.contains("step-00000002") && warning.contains("another hash"), "{warning}");
+    assert!(warning.contains("step-00000002") && warning.contains("does not match its hash"), "{warning}");
     assert_eq!(contents(&out), of_first, "the checkpoint before is used");
 
     let second = kept.join("step-00000002").display().to_string();
     refuses(
         &format!("export --from {second} --to {out_at}"),
         2,
-        &["no checkpoint is intact", "another hash"],
+        &["no checkpoint is intact", "does not match its hash"],
     );
     damage(&first);
     refuses(&export, 2, &["no checkpoint is intact", "step-00000001", "Restore one"]);

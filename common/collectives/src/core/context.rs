@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::call_id::CallId;
-use super::failure::{Cause, Failure};
+use super::failure::{Awaited, Cause, Failure};
 use super::observer::Observer;
 use std::time::Duration;
 
@@ -45,12 +45,12 @@ impl CallContext<'_> {
         self.call.sequence
     }
 
-    /// Returns the failure for this rank, `reporter`, that has timed out on `culprit`: that rank
-    /// has not issued the call, or (`issued`) not done its part.
-    pub(crate) fn timeout_failure(&self, reporter: u32, culprit: u32, issued: bool) -> Failure {
+    /// Returns the failure for this rank, `reporter`, that has timed out on what it `awaited` of
+    /// `culprit`.
+    pub(crate) fn timeout_failure(&self, reporter: u32, culprit: u32, awaited: Awaited) -> Failure {
         let CallId { operation, sequence } = self.call.id();
         let waited = self.waiter.timeout();
-        Failure { culprit, cause: Cause::Late { reporter, operation, sequence, issued, waited } }
+        Failure { culprit, cause: Cause::Late { reporter, operation, sequence, awaited, waited } }
     }
 
     /// Returns how long the run has been paused so far.

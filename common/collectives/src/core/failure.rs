@@ -18,15 +18,23 @@ pub(crate) struct Failure {
     pub(crate) cause: Cause,
 }
 
+/// What a rank waited for in a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Awaited {
+    /// That the other rank issues the call.
+    Issue,
+    /// That it does its part.
+    Part,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Cause {
     /// The culprit gave up.
     Poisoned { during: String, reason: String },
     /// The group failed and the culprit is unknown.
     Unknown { during: String, reason: String },
-    /// `reporter` timed out on the culprit, which had not issued the call, or (`issued`) had not
-    /// done its part.
-    Late { reporter: u32, operation: Operation, sequence: u64, issued: bool, waited: Duration },
+    /// `reporter` timed out on what it awaited of the culprit.
+    Late { reporter: u32, operation: Operation, sequence: u64, awaited: Awaited, waited: Duration },
     /// The culprit left the group before it issued a call that other ranks wait for.
     Departed,
     /// The culprit issued something other than `reference` did.
@@ -67,8 +75,11 @@ impl Failure {
             Cause::Mismatch { reference, sequence, expected, theirs } => {
                 CollectiveError::Mismatch { rank, culprit, reference, sequence, expected, theirs }
             }
-            Cause::Late { reporter, operation, sequence, issued, waited } => {
-                let missing = if issued { "issued it but never did its part" } else { "never issued it" };
+            Cause::Late { reporter, operation, sequence, awaited, waited } => {
+                let missing = match awaited {
+                    Awaited::Issue => "never issued it",
+                    Awaited::Part => "issued it but never did its part",
+                };
                 if reporter == rank {
                     return CollectiveError::Timeout { rank, culprit, missing, operation, sequence, waited };
                 }

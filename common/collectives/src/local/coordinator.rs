@@ -13,7 +13,7 @@ use super::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock, park};
 use crate::core::call::Signature;
 use crate::core::context::CallContext;
 use crate::core::deadline::Deadline;
-use crate::core::failure::{Cause, Failure, GroupResult};
+use crate::core::failure::{Awaited, Cause, Failure, GroupResult};
 use crate::local::slot::{GroupState, Settled};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -122,7 +122,7 @@ impl<C: AsRef<Signature>> Coordinator<C> {
                 let culprit = self.global_ranks[member];
                 return Err(self.fail(&mut state, Failure { culprit, cause: Cause::Departed }));
             }
-            state = self.wait(state, &mut deadline, &self.global_ranks_of(&missing), false)?;
+            state = self.wait(state, &mut deadline, &self.global_ranks_of(&missing), Awaited::Issue)?;
         }
     }
 
@@ -160,7 +160,7 @@ impl<C: AsRef<Signature>> Coordinator<C> {
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
             }
-            state = self.wait(state, &mut deadline, &[self.global_ranks[other]], true)?;
+            state = self.wait(state, &mut deadline, &[self.global_ranks[other]], Awaited::Part)?;
         }
         Ok(())
     }
@@ -196,7 +196,7 @@ impl<C: AsRef<Signature>> Coordinator<C> {
             }
             let unfinished = self.global_ranks_of(&slot.unfinished());
             // On a timeout the failure is set, and the next turn sees it.
-            state = match self.wait(state, &mut deadline, &unfinished, true) {
+            state = match self.wait(state, &mut deadline, &unfinished, Awaited::Part) {
                 Ok(state) => state,
                 Err(_) => lock(&self.state),
             };
@@ -272,20 +272,20 @@ impl<C: AsRef<Signature>> Coordinator<C> {
     }
 
     /// Blocks until a notification. At the deadline for `ranks`, at least one, the group fails: one
-    /// of them has not issued the call, or (`issued`) not done its part.
+    /// of them has not done what is `awaited`.
     fn wait<'a>(
         &'a self,
         mut state: MutexGuard<'a, GroupState<C>>,
         deadline: &mut Deadline<'_>,
         ranks: &[u32],
-        issued: bool,
+        awaited: Awaited,
     ) -> GroupResult<MutexGuard<'a, GroupState<C>>> {
         let left = match deadline.left(ranks) {
             Ok(left) => left,
             Err(culprit) => {
                 let reporter = self.global_ranks[deadline.context.member];
                 return Err(
-                    self.fail(&mut state, deadline.context.timeout_failure(reporter, culprit, issued))
+                    self.fail(&mut state, deadline.context.timeout_failure(reporter, culprit, awaited))
                 );
             }
         };

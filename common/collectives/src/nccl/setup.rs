@@ -58,12 +58,12 @@ impl std::fmt::Display for Version {
 /// NCCL cannot connect ranks that share a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{ranks} share a GPU, which NCCL {version} does not allow; 2.30 or newer does (pip install -U nvidia-nccl-cu13)\n\
+    "{sharing}, which NCCL {version} does not allow; 2.30 or newer does (pip install -U nvidia-nccl-cu13)\n\
      Or give every rank a GPU of its own; or leave --collectives out and start one process: its ranks may share GPUs."
 )]
 pub struct SharedGpu {
-    /// The ranks, as in `ranks 0 and 1`.
-    pub ranks: String,
+    /// What NCCL would have to allow, as in `ranks 0 and 1 share a GPU`.
+    pub sharing: String,
     /// The version on this machine.
     pub version: Version,
 }
@@ -231,10 +231,10 @@ impl<'a> Setup<'a> {
         let shares = |a: usize| (0..a).find(|&b| peers[b].gpu == peers[a].gpu).map(|b| (b, a));
         let Some((a, b)) = (0..peers.len()).find_map(shares) else { return Ok(()) };
         let ranks = self.control.global_ranks();
-        let both = format!("ranks {} and {}", ranks[a], ranks[b]);
+        let sharing = format!("ranks {} and {} share a GPU", ranks[a], ranks[b]);
         let oldest = peers.iter().map(|peer| peer.version).min().unwrap_or(Version(0));
         if !oldest.shares_gpus() {
-            return Err(self.refused(SharedGpu { ranks: both, version: oldest }));
+            return Err(self.refused(SharedGpu { sharing, version: oldest }));
         }
         let crowded = peers.iter().find(|peer| ranks_on(peers, &peer.gpu) > peer.multiprocessors);
         if let Some(Peer { gpu, multiprocessors, .. }) = crowded {
@@ -248,9 +248,7 @@ impl<'a> Setup<'a> {
         let in_switch = |peer: &Peer| peer.sums_in_switch == 1 && ranks_on(peers, &peer.gpu) > 1;
         if !notices && peers.iter().any(in_switch) {
             let (name, value) = NO_SWITCH;
-            return Err(
-                self.refused(format!("{both} share a GPU, which NCCL does not notice: set {name}={value}"))
-            );
+            return Err(self.refused(format!("{sharing}, which NCCL does not notice: set {name}={value}")));
         }
         Ok(())
     }

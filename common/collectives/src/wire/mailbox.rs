@@ -16,6 +16,15 @@ pub(crate) const WORLD: u64 = 0;
 #[cfg(feature = "mpi")]
 pub(crate) const SETUP: u64 = 1;
 
+/// The failure of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GroupFailure {
+    pub(crate) group: u64,
+    pub(crate) failure: Failure,
+    /// True if this process has yet to pass it on.
+    pub(crate) is_new: bool,
+}
+
 /// The messages that have reached this process.
 #[derive(Default)]
 pub(crate) struct Mailbox {
@@ -163,13 +172,12 @@ impl Mailbox {
         self.fail(WORLD, Failure { culprit: rank, cause });
     }
 
-    /// Returns the first of `groups` that failed, its failure, and true if this process has yet to
-    /// pass it on.
-    pub(crate) fn failure(&self, groups: &[u64]) -> Option<(u64, Failure, bool)> {
+    /// Returns the failure of the first of `groups` that failed.
+    pub(crate) fn failure(&self, groups: &[u64]) -> Option<GroupFailure> {
         let arrivals = lock(&self.arrivals);
         let (group, failure) = arrivals.failures.iter().find(|(group, _)| groups.contains(group))?.clone();
         let is_new = !arrivals.relayed.contains(&group);
-        Some((group, failure, is_new))
+        Some(GroupFailure { group, failure, is_new })
     }
 
     /// Notes that this process has passed on the failure of `group`.

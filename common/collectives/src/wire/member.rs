@@ -2,6 +2,7 @@
 
 use super::Endpoint;
 use super::data::{self, Exchange, Portion};
+use super::mailbox::GroupFailure;
 use super::message::{Head, MAX_SCALARS, Phase, encode};
 use crate::CollectiveError;
 use crate::core::backend::{Backend, Outcome, Result};
@@ -56,7 +57,7 @@ impl ProcessMember {
     /// the rank that reported it may not have reached them, and they must learn of it before they
     /// learn that this rank has ended.
     fn failed(&self) -> Option<Failure> {
-        let (group, failure, is_new) = self.endpoint.mailbox.failure(&self.lineage)?;
+        let GroupFailure { group, failure, is_new } = self.endpoint.mailbox.failure(&self.lineage)?;
         if is_new {
             self.endpoint.transport.failed();
             self.tell(0..self.endpoint.size, &Head::Failed { group, failure: failure.clone() });

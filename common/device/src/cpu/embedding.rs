@@ -31,7 +31,7 @@ pub(super) fn embedding_backward(
     let RowShape { rows, width } = shape;
     let (dtable, dout, ids) = (FloatsMut::from(dtable), Floats::from(dout), ids.as_slice::<u32>());
     // Positions by the id at them, then by position.
-    let mut order = cpu.room(rows)?;
+    let mut order = cpu.vec_with_capacity(rows)?;
     order.extend(0..rows);
     order.sort_unstable_by_key(|&i| (ids[i], i));
     cpu.workers.each_run(dtable, vocabulary, width, |run, mut dtable| {

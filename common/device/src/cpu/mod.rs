@@ -65,8 +65,8 @@ impl Cpu {
     ///
     /// # Errors
     /// As [`Cpu::scratch`].
-    fn room<T>(&self, len: usize) -> Result<Vec<T>> {
-        self.ledger.room(Place::Device, len)
+    fn vec_with_capacity<T>(&self, len: usize) -> Result<Vec<T>> {
+        self.ledger.vec_with_capacity(Place::Device, len)
     }
 }
 

@@ -21,7 +21,7 @@ struct Table {
 
 impl Table {
     fn new(cpu: &Cpu, rope: Rope, half: usize, positions: usize) -> Result<Self> {
-        let mut turns = cpu.room(positions * 2 * half)?;
+        let mut turns = cpu.vec_with_capacity(positions * 2 * half)?;
         turns.resize(positions * 2 * half, 0.0);
         let Rope { theta, scaling, .. } = rope;
         fill_turns(&mut turns, theta, scaling, half);

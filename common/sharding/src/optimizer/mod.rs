@@ -15,7 +15,7 @@ use crate::{Buckets, Error, Result};
 use device::{Buffer, Class, DType, Place, View, ViewMut};
 use events::Pass;
 use model::TrainingState;
-use offload::{Extent, TransferLabel};
+use offload::{Extent, OnDisk, TransferLabel};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -310,8 +310,8 @@ fn copy(storage: StateStorage<'_>, rank: &Rank, unit: UnitId, mut out: ViewMut<'
 /// If main memory is full or the disk fails.
 pub fn read_extent(rank: &Rank, label: TransferLabel, elements: usize, extent: &Extent) -> Result<Buffer> {
     let staging = rank.transfers.staging(DType::F32, elements)?;
-    let bytes = staging.byte_len();
-    let read = rank.transfers.read(label, extent, 0, staging, bytes);
+    let from = OnDisk::first(label, extent, staging.byte_len());
+    let read = rank.transfers.read(from, staging);
     Ok(rank.transfers.wait_staged(read)?.buffer)
 }
 

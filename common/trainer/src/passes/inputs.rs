@@ -5,7 +5,7 @@
 
 use crate::rank_error::{RankError, Result};
 use device::{Buffer, Class, DType, Place};
-use offload::{Crossing, Extent, Staged, TransferLabel};
+use offload::{Crossing, Extent, OnDisk, Staged, TransferLabel};
 use sharding::Rank;
 use std::rc::Rc;
 
@@ -105,9 +105,8 @@ impl Inputs {
             return Ok(());
         }
         self.wait_for_write()?;
-        let bytes = copy.byte_len();
-        let extent = &self.extents[block];
-        self.writing = Some(self.rank.transfers.write(Self::label(block), extent, 0, copy, bytes));
+        let to = OnDisk::first(Self::label(block), &self.extents[block], copy.byte_len());
+        self.writing = Some(self.rank.transfers.write(to, copy));
         Ok(())
     }
 
@@ -141,7 +140,8 @@ impl Inputs {
             }
             None => {
                 let (staging, extent) = (transfers.staging(self.dtype, self.len)?, &self.extents[block]);
-                Coming::Reading(transfers.read(Self::label(block), extent, 0, staging, extent.bytes()))
+                let from = OnDisk::first(Self::label(block), extent, extent.bytes());
+                Coming::Reading(transfers.read(from, staging))
             }
         });
         Ok(())

@@ -84,7 +84,7 @@ impl<'a> Samples<'a> {
     fn tokens(&self, split: Split, first: u64) -> Result<Tokens> {
         let Config { batch_size, sequence_length, .. } = self.plan.config;
         let first = first + (self.rank.number() * batch_size) as u64;
-        let room = || self.rank.device.room(batch_size * sequence_length);
+        let room = || self.rank.device.vec_with_capacity(batch_size * sequence_length);
         let mut tokens = Tokens { inputs: room()?, targets: room()? };
         for row in first..first + batch_size as u64 {
             let sample = self.plan.data.sample(split, row, sequence_length).map_err(other)?;

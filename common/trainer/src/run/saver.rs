@@ -58,10 +58,10 @@ pub(super) struct Saver {
     layout: Arc<ShardLayout>,
     /// Per unit: the elements that this rank saves.
     parts: Vec<Range<usize>>,
-    /// The maximum number of elements that any rank saves: the length of `room`.
+    /// The maximum number of elements that any rank saves: the length of `copy`.
     elements: usize,
     /// A buffer for a copy of this rank's elements; `None` while a thread has it.
-    room: Option<Buffer>,
+    copy: Option<Buffer>,
     /// Buffers through which the elements are written, if they are not copied.
     pieces: Option<PieceBuffers>,
     /// A thread that has missed the save's timeout, and still has the buffer.
@@ -123,8 +123,8 @@ impl Saver {
             parts.map(|part| checkpoint::ElementRange { tensor: part.tensor, range: part.elements }).collect()
         };
         let groups: Vec<_> = parts.iter().enumerate().map(ranges).collect();
-        let (room, pieces) = match plan.saving {
-            Saving::Copying => (Some(room(&rank, elements)?), None),
+        let (copy, pieces) = match plan.saving {
+            Saving::Copying => (Some(copy_buffer(&rank, elements)?), None),
             Saving::Streaming => (None, Some(PieceBuffers::new(&rank, elements)?)),
             Saving::Never => return Ok(None),
         };
@@ -139,7 +139,7 @@ impl Saver {
             layout: Arc::new(ShardLayout::new(&plan.model.layout, &groups)),
             parts,
             elements,
-            room,
+            copy,
             pieces,
             late: None,
             attempts: 0,
@@ -191,12 +191,12 @@ impl Saver {
             self.phase = Phase::Writing(save, work);
             return self.wait();
         }
-        let work = match self.take_room()? {
+        let work = match self.take_copy_buffer()? {
             None => Work::start(|| (None, Err("a write of the previous checkpoint still hangs".into()))),
-            Some(mut room) => {
-                self.copy(&states, &mut room)?;
+            Some(mut copy) => {
+                self.copy(&states, &mut copy)?;
                 let bytes = self.layout.data_bytes();
-                Work::start(move || write_copy(room, bytes, create))
+                Work::start(move || write_copy(copy, bytes, create))
             }
         };
         self.phase = Phase::Writing(save, work);
@@ -205,14 +205,14 @@ impl Saver {
 
     /// Returns the buffer for a copy; `None` if a write that hangs still has it. Allocates it again
     /// if a thread has lost it.
-    fn take_room(&mut self) -> Result<Option<Buffer>> {
+    fn take_copy_buffer(&mut self) -> Result<Option<Buffer>> {
         if let Some(late) = self.late.take_if(|work| work.is_done()) {
-            self.room = late.take().ok().and_then(|(room, _)| room);
+            self.copy = late.take().ok().and_then(|(copy, _)| copy);
         }
-        if self.room.is_none() && self.late.is_none() {
-            self.room = Some(room(&self.rank, self.elements)?);
+        if self.copy.is_none() && self.late.is_none() {
+            self.copy = Some(copy_buffer(&self.rank, self.elements)?);
         }
-        Ok(self.room.take())
+        Ok(self.copy.take())
     }
 
     /// Sends the other ranks a heartbeat, saying that this one is busy, if the last exchange was a
@@ -265,8 +265,8 @@ impl Saver {
             self.late = Some(work);
             return Err(self.timeout_message());
         }
-        let (room, written) = work.take().unwrap_or_else(|panicked| (None, Err(panicked)));
-        self.room = room;
+        let (copy, written) = work.take().unwrap_or_else(|panicked| (None, Err(panicked)));
+        self.copy = copy;
         written
     }
 
@@ -337,7 +337,7 @@ fn part(rank: &Rank, partition: &Partition, unit: UnitId, slice: Range<usize>) -
 }
 
 /// Allocates a buffer in main memory for `elements` f32, and touches all of its pages.
-fn room(rank: &Rank, elements: usize) -> Result<Buffer> {
+fn copy_buffer(rank: &Rank, elements: usize) -> Result<Buffer> {
     let mut buffer = rank.transfers.staging(DType::F32, elements)?;
     buffer.bytes_mut().fill(0);
     Ok(buffer)

@@ -1,7 +1,7 @@
 //! The buffers through which one shard is fetched.
 
 use device::{Buffer, Class, DType, Place};
-use offload::{Crossing, Staged, TransferLabel};
+use offload::{Crossing, OnDisk, Staged, TransferLabel};
 use sharding::{Error, Rank, Result, Storage, UnitBuffers, UnitId};
 
 /// Buffers for one shard. A CPU device reads a shard where it is stored in main memory, or from
@@ -93,7 +93,8 @@ impl Slot {
             }
             Storage::Disk(extent, _) => {
                 let staging = self.staging.take().ok_or(missing)?;
-                let read = rank.transfers.read(label, extent, 0, staging, extent.bytes());
+                let from = OnDisk::first(label, extent, extent.bytes());
+                let read = rank.transfers.read(from, staging);
                 SlotState::Reading(unit, Box::new(read))
             }
         };

@@ -47,7 +47,7 @@ fn a_failure_is_new_until_it_is_relayed() {
     let failure = |culprit| Failure { culprit, cause: Cause::Departed };
     mailbox.fail(WORLD, failure(1));
     mailbox.fail(GROUP, failure(2));
-    let found = |is_new| Some((WORLD, failure(1), is_new));
+    let found = |is_new| Some(GroupFailure { group: WORLD, failure: failure(1), is_new });
     assert_eq!(mailbox.failure(&[GROUP, WORLD]), found(true), "the first counts");
     assert_eq!(mailbox.failure(&[GROUP, WORLD]), found(true));
     mailbox.mark_relayed(WORLD);

@@ -3,7 +3,7 @@
 use super::ProcessMember;
 use crate::core::context::Waiter;
 use crate::core::deadline::{Deadline, poll_interval};
-use crate::core::failure::{Cause, Failure, GroupResult, disagreement};
+use crate::core::failure::{Awaited, Cause, Failure, GroupResult, disagreement};
 use crate::wire::data::{Exchange, Portion};
 use crate::wire::mailbox::Missing;
 use crate::wire::message::{Address, Head, Message, Phase, encode};
@@ -73,8 +73,9 @@ impl ProcessMember {
             match deadline.left(&missing) {
                 Ok(left) => self.endpoint.transport.progress(mailbox, seen, left),
                 Err(culprit) => {
-                    let (reporter, issued) = (self.global_ranks[self.member], phase == Phase::Result);
-                    return Err(self.fail(exchange.context.timeout_failure(reporter, culprit, issued)));
+                    let reporter = self.global_ranks[self.member];
+                    let awaited = if phase == Phase::Result { Awaited::Part } else { Awaited::Issue };
+                    return Err(self.fail(exchange.context.timeout_failure(reporter, culprit, awaited)));
                 }
             }
         }

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::core::call::BufferShape;
-use crate::core::failure::Cause;
+use crate::core::failure::{Awaited, Cause};
 use device::DType;
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn failures_come_back_as_they_were() {
     for cause in [
         Cause::Poisoned { during: during.clone(), reason: reason.clone() },
         Cause::Unknown { during, reason },
-        Cause::Late { reporter: 3, operation, sequence: 8, issued: true, waited },
+        Cause::Late { reporter: 3, operation, sequence: 8, awaited: Awaited::Part, waited },
         Cause::Departed,
         Cause::Mismatch { reference: 1, sequence: 5, expected, theirs },
     ] {

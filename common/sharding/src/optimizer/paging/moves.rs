@@ -7,7 +7,7 @@ use crate::Result;
 use crate::optimizer::States;
 use device::{Class, DType, View};
 use offload::transfers::span;
-use offload::{TransferLabel, Transfers};
+use offload::{OnDisk, TransferLabel, Transfers};
 
 impl Pager<'_> {
     /// Issues the transfers that piece number `next` needs for its update.
@@ -44,9 +44,10 @@ impl Pager<'_> {
             }
             WriteBack::DeviceToDisk => {
                 let (extent, size) = (self.buffers.parameters.extent(unit)?, self.dtype.size());
-                let (at, bytes) = (piece.in_buffer.start * size, span(&piece.in_buffer, size, piece.is_last));
+                let (start, bytes) =
+                    (piece.in_buffer.start * size, span(&piece.in_buffer, size, piece.is_last));
                 let staged = slot.parameters.take_held().ok_or(missing(unit))?;
-                let read = transfers.read(label, extent, at, staged, bytes);
+                let read = transfers.read(OnDisk { label, extent, start, bytes }, staged);
                 slot.parameters = SlotParameters::Reading(Box::new(read));
             }
             _ => {}
@@ -145,11 +146,11 @@ impl Pager<'_> {
     fn write(&mut self, next: usize) -> Result<()> {
         let (piece, index) = (&self.pieces[next], self.slot(next));
         let (slot, size) = (&mut self.slots[index], self.dtype.size());
-        let (at, bytes) = (piece.in_buffer.start * size, span(&piece.in_buffer, size, piece.is_last));
+        let (start, bytes) = (piece.in_buffer.start * size, span(&piece.in_buffer, size, piece.is_last));
         let extent = self.buffers.parameters.extent(piece.unit)?;
         let staged = slot.parameters.take_held().ok_or(missing(piece.unit))?;
         let label = TransferLabel { class: Class::Parameters, unit: piece.unit };
-        let write = self.rank.transfers.write(label, extent, at, staged, bytes);
+        let write = self.rank.transfers.write(OnDisk { label, extent, start, bytes }, staged);
         slot.parameters = SlotParameters::Writing(Box::new(write));
         Ok(())
     }

@@ -30,13 +30,12 @@ impl<'a> StatesOf<'a> {
 
     fn on_disk(&self, number: usize) -> OnDisk<'a> {
         let label = TransferLabel { class: Class::Optimizer, unit: self.piece.unit };
-        OnDisk { label, extent: &self.extents[number], bytes: paged(4 * self.piece.in_slice.len()) }
+        OnDisk::first(label, &self.extents[number], paged(4 * self.piece.in_slice.len()))
     }
 }
 
-/// Starts a transfer between a buffer and an extent. The numbers are the extent's first byte and
-/// the number of bytes.
-pub(super) type Start = fn(&Transfers, TransferLabel, &Extent, usize, Buffer, usize) -> Staged;
+/// Starts a transfer between a buffer and the disk.
+pub(super) type Start = fn(&Transfers, OnDisk<'_>, Buffer) -> Staged;
 
 /// The states of a slot's piece, if states are stored on disk.
 #[derive(Default)]
@@ -191,10 +190,7 @@ impl Slot {
     pub(super) fn move_states(&mut self, rank: &Rank, of: Option<StatesOf<'_>>, start: Start) {
         let Some(of) = of else { return };
         let Some(states) = self.states.take_held() else { return };
-        let start = |(number, buffer)| {
-            let OnDisk { label, extent, bytes } = of.on_disk(number);
-            start(&rank.transfers, label, extent, 0, buffer, bytes)
-        };
+        let start = |(number, buffer)| start(&rank.transfers, of.on_disk(number), buffer);
         self.states = SlotStates::Moving(states.into_iter().enumerate().map(start).collect());
     }
 

@@ -1,7 +1,7 @@
 //! How a rank's states reach its file: through a full copy, or piece by piece.
 
 use super::work::{Elements, Work, Writing, words};
-use super::{HEARTBEAT, POLL_INTERVAL, SHUTDOWN_GRACE, Saver, room};
+use super::{HEARTBEAT, POLL_INTERVAL, SHUTDOWN_GRACE, Saver, copy_buffer};
 use crate::rank_error::{Result, other};
 use crate::stage::StageStates;
 use checkpoint::ShardWriter;
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use storage::Ticket;
 
 impl Saver {
-    /// Copies the states that this rank saves to `room`, in the layout of its file.
-    pub(super) fn copy(&self, states: &StageStates<'_>, room: &mut Buffer) -> Result<()> {
+    /// Copies the states that this rank saves to `copy`, in the layout of its file.
+    pub(super) fn copy(&self, states: &StageStates<'_>, copy: &mut Buffer) -> Result<()> {
         let mut at = 0;
         for (unit, part) in self.parts.iter().enumerate() {
             for state in TrainingState::ALL {
@@ -25,7 +25,7 @@ impl Saver {
                 let state = state.slice(part.start - slice.start..part.end - slice.start);
                 self.rank
                     .kernels()
-                    .copy(room.slice_mut(at..at + part.len()), state)
+                    .copy(copy.slice_mut(at..at + part.len()), state)
                     .map_err(sharding::Error::from)?;
                 at += part.len();
             }
@@ -110,7 +110,7 @@ impl PieceBuffers {
 
     /// Allocates one buffer; also to replace one that a failed write has freed.
     fn add(&mut self, rank: &Rank) -> Result<()> {
-        self.free.push(room(rank, self.elements)?);
+        self.free.push(copy_buffer(rank, self.elements)?);
         Ok(())
     }
 

@@ -56,17 +56,17 @@ impl<T: Send + 'static> Work<T> {
 
 /// Writes a copy. Returns its buffer.
 pub(super) fn write_copy(
-    room: Buffer,
+    copy: Buffer,
     bytes: usize,
     create: impl FnOnce() -> checkpoint::Result<ShardWriter>,
 ) -> (Option<Buffer>, PeerResult<FileRecord>) {
     match create() {
         Ok(writer) => {
-            let elements = 0..room.len();
-            let (room, written) = writer.write_all(Elements(room, elements), bytes);
-            (room.map(|Elements(buffer, _)| buffer), written.map_err(words))
+            let elements = 0..copy.len();
+            let (copy, written) = writer.write_all(Elements(copy, elements), bytes);
+            (copy.map(|Elements(buffer, _)| buffer), written.map_err(words))
         }
-        Err(error) => (Some(room), Err(words(error))),
+        Err(error) => (Some(copy), Err(words(error))),
     }
 }
 
