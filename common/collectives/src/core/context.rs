@@ -45,7 +45,7 @@ impl CallContext<'_> {
         self.call.sequence
     }
 
-    /// Returns the failure for this rank, `reporter`, that has timed out on what it `awaited` of
+    /// Returns the failure for this rank, `reporter`, that has timed out on what it `awaited` from
     /// `culprit`.
     pub(crate) fn timeout_failure(&self, reporter: u32, culprit: u32, awaited: Awaited) -> Failure {
         let CallId { operation, sequence } = self.call.id();

@@ -33,7 +33,7 @@ pub(crate) enum Cause {
     Poisoned { during: String, reason: String },
     /// The group failed and the culprit is unknown.
     Unknown { during: String, reason: String },
-    /// `reporter` timed out on what it awaited of the culprit.
+    /// `reporter` timed out on what it awaited from the culprit.
     Late { reporter: u32, operation: Operation, sequence: u64, awaited: Awaited, waited: Duration },
     /// The culprit left the group before it issued a call that other ranks wait for.
     Departed,
