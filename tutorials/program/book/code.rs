@@ -1,7 +1,7 @@
 //! Finds items of the workspace's sources by name: the name is the marker.
 //!
-//! The sources are formatted by rustfmt, so an item ends at the first line with its own indentation
-//! that closes it.
+//! The sources are formatted, so an item ends at the first line with its own indentation that closes
+//! it. A JSON file is one item, `{`.
 
 use std::path::Path;
 use trainer::{Failure, Result};
@@ -13,7 +13,8 @@ pub(super) fn block(root: &Path, arguments: &str) -> Result<Vec<String>> {
         .split_once(' ')
         .ok_or_else(|| Failure::run(format!("code: {arguments}: name a file and items")))?;
     let text = read(&root.join(file))?;
-    let mut out = vec!["```rust".to_string()];
+    let language = if file.ends_with(".json") { "json" } else { "rust" };
+    let mut out = vec![format!("```{language}")];
     for (index, name) in names.split(", ").enumerate() {
         let item =
             item(&text, name).ok_or_else(|| Failure::run(format!("code: {file} has no item `{name}`")))?;
