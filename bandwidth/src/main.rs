@@ -15,8 +15,8 @@ mod overhead;
 mod plot;
 mod row;
 
+use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{CommandFactory, Parser};
 use engine::Engine;
 use events::Operation;
 use launch::MeasuredRank;
@@ -50,7 +50,7 @@ fn operation() -> impl TypedValueParser<Value = Operation> {
 
 /// Measure the bandwidth of collectives.
 #[derive(Debug, Parser)]
-#[command(version = env!("VERSION"), args_conflicts_with_subcommands = true, allow_negative_numbers = true)]
+#[command(version = env!("VERSION"), args_conflicts_with_subcommands = true)]
 pub(crate) struct Flags {
     /// Shell completions and manual pages; without it the program measures.
     #[command(subcommand)]
@@ -117,11 +117,12 @@ fn check_ranks(ranks: usize, of: &str) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    let flags = Flags::parse();
+    let flags: Flags = shell::parse();
     let done = match &flags.shell {
-        Some(shell) => {
-            shell.text(Flags::command()).map(|text| events::say!("{}", text.trim_end())).map_err(Into::into)
-        }
+        Some(for_shell) => for_shell
+            .text(shell::command::<Flags>())
+            .map(|text| events::say!("{}", text.trim_end()))
+            .map_err(Into::into),
         None => flags.check().and_then(|()| measure_all(&flags)),
     };
     match done {

@@ -16,27 +16,20 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run stages with the same settings: tables, memory profiles, a recommendation
-    #[command(allow_negative_numbers = true)]
     Compare(Box<compare::Arguments>),
     /// Find each stage's largest micro-batch under a capacity: predicted, then measured
-    #[command(allow_negative_numbers = true)]
     Fit(Box<fit::Arguments>),
     /// Say why a finished run was as slow as it was, and what would help
     Explain(explain::Arguments),
     /// Guess numbers of a chapter, then see them predicted and measured
-    #[command(allow_negative_numbers = true)]
     Predict(learn::predict::Arguments),
     /// Play a chapter's quiz
-    #[command(allow_negative_numbers = true)]
     Quiz(learn::quiz::Arguments),
     /// Check an exercise
-    #[command(allow_negative_numbers = true)]
     Check(learn::check::Arguments),
     /// Diagnose a run with a hidden fault
-    #[command(allow_negative_numbers = true)]
     Lab(learn::lab::Arguments),
     /// Flip a bit of a file, as a failing disk does
-    #[command(allow_negative_numbers = true)]
     Flip(flip::Arguments),
     /// Show what you have predicted, answered and solved so far
     Progress(learn::overview::Arguments),

@@ -1,12 +1,11 @@
 //! `cargo run -p tutorials -- …`: the book's program.
 
-use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 use tutorials::cli::{Cli, Command};
 use tutorials::{book, compare, explain, fit, flip, learn, programs};
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = match shell::parse::<Cli>().command {
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
@@ -18,8 +17,8 @@ fn main() -> ExitCode {
         Command::Progress(arguments) => learn::overview::run(&arguments),
         Command::Book(arguments) => book::run(&arguments),
         Command::Program(arguments) => return programs::run(arguments),
-        Command::Shell(shell) => shell
-            .text(Cli::command())
+        Command::Shell(for_shell) => for_shell
+            .text(shell::command::<Cli>())
             .map(|text| events::say!("{}", text.trim_end()))
             .map_err(|error| trainer::Failure::run(error.to_string())),
     };

@@ -3,7 +3,7 @@
 use crate::app::{App, EventSource};
 use crate::player::{FASTEST, Player, SLOWEST};
 use crate::{DisplayOptions, View};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use shell::ShellCommand;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub struct Cli {
 /// after the command.
 pub fn command() -> clap::Command {
     let anywhere = |arg: clap::Arg| arg.global(true);
-    Cli::command().mut_arg("depth", anywhere).mut_arg("ascii", anywhere)
+    shell::command::<Cli>().mut_arg("depth", anywhere).mut_arg("ascii", anywhere)
 }
 
 /// The commands.
@@ -44,7 +44,6 @@ pub enum Command {
         view: View,
     },
     /// Play a recording
-    #[command(allow_negative_numbers = true)]
     Replay {
         /// The recording
         file: PathBuf,
@@ -58,7 +57,6 @@ pub enum Command {
     },
     /// Show two to four recordings, or runs in other processes, side by side, locked to the same
     /// step and phase
-    #[command(allow_negative_numbers = true)]
     Compare {
         /// Files of recordings and names of runs, in any order; runs are shown first
         #[arg(num_args = 2..=4, required = true)]
@@ -68,7 +66,6 @@ pub enum Command {
         start: Start,
     },
     /// Draw one moment of a recording as SVG, or a part of it as an asciicast
-    #[command(allow_negative_numbers = true)]
     Export(Export),
     /// Write a recording as a trace for Chrome's or Perfetto's viewer
     Trace {

@@ -10,7 +10,7 @@ use crate::stage::Stage;
 use crate::strategy::Strategy;
 use crate::table::Format;
 use clap::error::ErrorKind;
-use clap::{ArgGroup, CommandFactory, Parser};
+use clap::{ArgGroup, Parser};
 use events::Place;
 use model::{Checkpointing, Layout, ModelConfig, Wrap};
 use shell::ShellCommand;
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 /// Predict what a model needs in every stage of ZeRO, before anything runs: memory, traffic, and
 /// which stage fits on which GPU.
 #[derive(Parser, Debug)]
-#[command(name = "planner", version = env!("VERSION"), arg_required_else_help = true, allow_negative_numbers = true, after_help = EXAMPLES)]
+#[command(name = "planner", version = env!("VERSION"), arg_required_else_help = true, after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(group = ArgGroup::new("subject").args(["model", "parameters", "claims"]).required(true))]
 struct Arguments {
@@ -114,7 +114,7 @@ const EXAMPLES: &str = "Examples:
 
 /// Returns the definition of the program's command line.
 pub fn command() -> clap::Command {
-    Arguments::command()
+    shell::command::<Arguments>()
 }
 
 /// Runs the program with `arguments`, the program's name first, and prints. Exits the process if
@@ -134,7 +134,7 @@ pub fn run<T>(arguments: impl IntoIterator<Item = T>) -> Result<String, clap::Er
 where
     T: Into<OsString> + Clone,
 {
-    let arguments = Arguments::try_parse_from(arguments)?;
+    let arguments: Arguments = shell::try_parse_from(arguments)?;
     if let Some(shell) = &arguments.shell {
         return shell.text(command()).map_err(|problem| invalid(problem.to_string()));
     }
@@ -280,7 +280,7 @@ fn model_named(name: &str) -> Result<ModelConfig, clap::Error> {
 }
 
 fn invalid(problem: String) -> clap::Error {
-    Arguments::command().error(ErrorKind::ValueValidation, problem)
+    shell::command::<Arguments>().error(ErrorKind::ValueValidation, problem)
 }
 
 fn parse_recipe(text: &str) -> Result<Recipe, String> {

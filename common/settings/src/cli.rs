@@ -61,7 +61,7 @@ pub enum GradSync {
 
 /// Train a Llama-style transformer on several ranks.
 #[derive(Debug, Parser)]
-#[command(args_conflicts_with_subcommands = true, args_override_self = true, allow_negative_numbers = true)]
+#[command(args_conflicts_with_subcommands = true, args_override_self = true)]
 pub struct Cli {
     /// The subcommand; without one the program trains.
     #[command(subcommand)]
@@ -75,10 +75,8 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Sample text from saved weights.
-    #[command(allow_negative_numbers = true)]
     Generate(GenerateArgs),
     /// Write the weights in a checkpoint in Hugging Face's format.
-    #[command(allow_negative_numbers = true)]
     Export(ExportArgs),
     /// Explain how a finished run spent its time, and which changes would make it faster.
     Explain {
@@ -86,7 +84,6 @@ pub enum Command {
         report: PathBuf,
     },
     /// Show the libraries that GPUs need to compute, and which of them this machine has.
-    #[command(allow_negative_numbers = true)]
     Doctor {
         /// Succeed only if this many ranks would run on this machine's GPUs.
         #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=RANKS))]

@@ -1,11 +1,40 @@
-//! What shells and manuals need of a program: completions and a manual page.
+//! What the command lines of all programs have in common: how arguments are parsed, completions for
+//! shells, and a manual page.
 
 #![forbid(unsafe_code)]
 
-use clap::{Command, Subcommand};
+use clap::{Command, CommandFactory, Parser, Subcommand};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
+use std::ffi::OsString;
 use std::io;
+
+/// Returns the definition of the command line of `P`. Its flags and those of its commands take
+/// negative numbers, so that the error of a bad value such as -1 names the flag.
+pub fn command<P: CommandFactory>() -> Command {
+    taking_negative_numbers(P::command())
+}
+
+fn taking_negative_numbers(command: Command) -> Command {
+    command.allow_negative_numbers(true).mut_subcommands(taking_negative_numbers)
+}
+
+/// Parses `arguments`, of which the first is the program's name.
+///
+/// # Errors
+/// What to print in place of a run: help, or what is wrong with the arguments.
+pub fn try_parse_from<P: Parser>(
+    arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+) -> Result<P, clap::Error> {
+    let mut command = command::<P>();
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    P::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Parses the arguments of this process. On help or a usage error, prints the text and exits.
+pub fn parse<P: Parser>() -> P {
+    try_parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit())
+}
 
 /// The commands that every program has for shells.
 #[derive(Clone, Debug, Subcommand)]

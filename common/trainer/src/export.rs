@@ -19,7 +19,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An intact checkpoint.
 struct Intact {
-    generation: OpenCheckpoint,
+    checkpoint: OpenCheckpoint,
     config: ModelConfig,
     layout: Layout,
 }
@@ -37,23 +37,23 @@ pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
             Ok(()) => break intact,
             // The weights are complete, in the directory that the error names.
             Err(error @ CheckpointError::Unpublished { .. }) => return Err(Failure::run(error)),
-            Err(_) if is_succeeded(&args.from, intact.generation.path()) => {}
+            Err(_) if is_succeeded(&args.from, intact.checkpoint.path()) => {}
             Err(error) => return Err(checkpoints::unsaved(error)),
         }
     };
-    let manifest = intact.generation.manifest();
+    let manifest = intact.checkpoint.manifest();
     let progress: Option<Progress> = serde_json::from_value(manifest.progress.clone()).ok();
     let provenance: Option<Provenance> = serde_json::from_value(manifest.record.clone()).ok();
     let after =
         progress.map(|progress| format!(" after {}", counted(progress.steps as usize, "step", "steps")));
     let by =
         provenance.map(|by| format!("; saved by {} on {}", by.stage, counted(by.ranks, "rank", "ranks")));
-    let stored = format.element_type.unwrap_or_else(|| intact.generation.model_files().element_type());
+    let stored = format.element_type.unwrap_or_else(|| intact.checkpoint.model_files().element_type());
     let moments = if args.moments { " and moments (f32)" } else { "" };
     Ok(vec![
         format!(
             "{}: all blocks are intact{}{}",
-            intact.generation.path().display(),
+            intact.checkpoint.path().display(),
             by.unwrap_or_default(),
             after.unwrap_or_default()
         ),
@@ -101,25 +101,25 @@ fn open(checkpoints: &Checkpoints, name: &str) -> checkpoint::Result<Intact> {
     let config = resumed::model(&manifest, "checkpoint")
         .map_err(|source| CheckpointError::Config { path: path.clone(), source })?;
     let layout = Layout::new(&config);
-    let generation = checkpoints.open(name, manifest, &layout)?;
+    let checkpoint = checkpoints.open(name, manifest, &layout)?;
     for state in TrainingState::ALL {
         for (id, tensor) in layout.tensors.iter().enumerate() {
-            generation.verify(state, id, &(0..tensor.elements()))?;
+            checkpoint.verify(state, id, &(0..tensor.elements()))?;
         }
     }
-    Ok(Intact { generation, config, layout })
+    Ok(Intact { checkpoint, config, layout })
 }
 
 fn write(intact: &Intact, to: &Path, format: Format) -> checkpoint::Result<()> {
-    let Intact { generation, config, layout } = intact;
-    let model_files = generation.model_files();
+    let Intact { checkpoint, config, layout } = intact;
+    let model_files = checkpoint.model_files();
     let destination = Destination { path: to, disk: Arc::new(Disk::new(1)), timeout: LOCK_TIMEOUT };
     let mut writer = Writer::on(destination, config, layout, format, model_files)?;
     let mut values = Vec::new();
     for state in TrainingState::ALL.into_iter().take(if format.moments { 3 } else { 1 }) {
         for (id, tensor) in layout.tensors.iter().enumerate() {
             values.resize(tensor.elements(), 0.0);
-            generation.read(state, (id, tensor), 0..tensor.elements(), &mut values)?;
+            checkpoint.read(state, (id, tensor), 0..tensor.elements(), &mut values)?;
             writer.write_state(state, id, &values)?;
         }
     }

@@ -63,7 +63,7 @@ pub(crate) struct Resuming<'a> {
 
 /// An open checkpoint.
 pub(crate) struct ResumeState {
-    generation: OpenCheckpoint,
+    checkpoint: OpenCheckpoint,
     layout: Layout,
     provenance: Provenance,
     /// The training progress at the save.
@@ -188,8 +188,8 @@ impl ResumeState {
         let progress: Progress = serde_json::from_value(manifest.progress.clone()).map_err(unread)?;
         let provenance = serde_json::from_value(manifest.record.clone()).map_err(unread)?;
         let layout = run.model.layout.clone();
-        let generation = checkpoints.open(name, manifest, &layout)?;
-        let state = ResumeState { generation, layout, provenance, progress, damaged: Vec::new() };
+        let checkpoint = checkpoints.open(name, manifest, &layout)?;
+        let state = ResumeState { checkpoint, layout, provenance, progress, damaged: Vec::new() };
         state.verify(run)?;
         Ok(state)
     }
@@ -201,7 +201,7 @@ impl ResumeState {
                 run.ranks.clone().map(|rank| scope.spawn(move || self.verify_rank(run, rank))).collect();
             let panicked = |_| {
                 Err(CheckpointError::Damaged {
-                    path: self.generation.path().into(),
+                    path: self.checkpoint.path().into(),
                     how: "reading it panicked".into(),
                 })
             };
@@ -226,7 +226,7 @@ impl ResumeState {
             let wanted = TrainingState::ALL.into_iter().zip([&weights, &moments, &moments]);
             for (state, slice) in wanted {
                 for TensorPart { tensor, elements, .. } in run.partition.parts(unit, slice) {
-                    self.generation.verify(state, tensor, &elements)?;
+                    self.checkpoint.verify(state, tensor, &elements)?;
                 }
             }
         }
@@ -243,10 +243,10 @@ impl ResumeState {
             "the checkpoint {} has completed {} steps, and --steps is {}: there is nothing left to do\n\
              To train further, give --steps {more} --resume-with steps (the learning rate then decays over {more} steps), \
              or another directory to start from the beginning. For the weights: export --from {} --to DIR.",
-            self.generation.path().display(),
+            self.checkpoint.path().display(),
             grouped(done.into()),
             grouped(config.steps.into()),
-            self.generation.path().display(),
+            self.checkpoint.path().display(),
         )))
     }
 
@@ -273,12 +273,12 @@ impl ResumeState {
     /// # Errors
     /// JSON's.
     pub(crate) fn fingerprint(&self) -> serde_json::Result<[u8; 32]> {
-        Ok(*blake3::hash(&serde_json::to_vec(self.generation.manifest())?).as_bytes())
+        Ok(*blake3::hash(&serde_json::to_vec(self.checkpoint.manifest())?).as_bytes())
     }
 
     /// Returns the model files that the checkpoint has kept.
     pub(crate) fn model_files(&self) -> &Arc<ModelFiles> {
-        self.generation.model_files()
+        self.checkpoint.model_files()
     }
 
     /// Returns a source that reads one state of all parameters.
@@ -333,6 +333,6 @@ impl WeightSource for OneState {
     ) -> std::result::Result<(), String> {
         let OneState(resume, state) = self;
         let named = (tensor, &resume.layout.tensors[tensor]);
-        resume.generation.read(*state, named, range, into).map_err(|error| error.to_string())
+        resume.checkpoint.read(*state, named, range, into).map_err(|error| error.to_string())
     }
 }

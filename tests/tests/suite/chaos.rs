@@ -227,12 +227,12 @@ fn verify(config: &Config, kept: &Path, what: &str) -> Option<String> {
     let checkpoints = Checkpoints::new(kept, Arc::new(storage::Disk::new(1)));
     for name in checkpoints.names().unwrap() {
         let manifest = checkpoints.manifest(&name).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let generation = checkpoints.open(&name, manifest, &layout).unwrap();
+        let checkpoint = checkpoints.open(&name, manifest, &layout).unwrap();
         let mut hasher = blake3::Hasher::new();
         for (id, tensor) in layout.tensors.iter().enumerate() {
             for state in TrainingState::ALL {
                 let mut values = vec![0.0f32; tensor.elements()];
-                let read = generation.read(state, (id, tensor), 0..values.len(), &mut values);
+                let read = checkpoint.read(state, (id, tensor), 0..values.len(), &mut values);
                 read.unwrap_or_else(|error| panic!("{what}: {error}"));
                 if state == TrainingState::Weight {
                     values.iter().for_each(|value| {

@@ -334,12 +334,12 @@ fn exported_moments_are_those_of_the_checkpoint() {
     let layout = Layout::new(&Reader::open(&out).unwrap().config().unwrap());
     let checkpoints = Checkpoints::new(&kept, Arc::new(storage::Disk::new(1)));
     let manifest = checkpoints.manifest("step-00000002").unwrap();
-    let generation = checkpoints.open("step-00000002", manifest, &layout).unwrap();
+    let checkpoint = checkpoints.open("step-00000002", manifest, &layout).unwrap();
     for (state, stem) in [(TrainingState::Momentum, "exp_avg"), (TrainingState::Variance, "exp_avg_sq")] {
         let reader = Reader::open(out.join(format!("{stem}.safetensors.index.json"))).unwrap();
         for (id, tensor) in layout.tensors.iter().enumerate() {
             let [mut kept, mut found] = [(); 2].map(|()| vec![f32::NAN; tensor.elements()]);
-            generation.read(state, (id, tensor), 0..tensor.elements(), &mut kept).unwrap();
+            checkpoint.read(state, (id, tensor), 0..tensor.elements(), &mut kept).unwrap();
             reader.read(tensor, 0..tensor.elements(), &mut found).unwrap();
             assert_eq!(found, kept, "{stem} of {}", tensor.name);
             assert!(kept.iter().any(|value| *value != 0.0), "{stem} of {}", tensor.name);

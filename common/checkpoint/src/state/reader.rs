@@ -102,12 +102,12 @@ impl OpenCheckpoint {
         let model_files = Arc::new(model_files(disk, directory, &manifest)?);
         let empty = || layout.tensors.iter().map(|_| Vec::new()).collect();
         let stored = [empty(), empty(), empty()];
-        let mut generation = OpenCheckpoint { path: directory.into(), manifest, files, model_files, stored };
-        for file in 0..generation.files.len() {
-            generation.add_ranges(file, layout)?;
+        let mut checkpoint = OpenCheckpoint { path: directory.into(), manifest, files, model_files, stored };
+        for file in 0..checkpoint.files.len() {
+            checkpoint.add_ranges(file, layout)?;
         }
-        generation.check_complete(layout)?;
-        Ok(generation)
+        checkpoint.check_complete(layout)?;
+        Ok(checkpoint)
     }
 
     /// Returns the checkpoint's directory.

@@ -89,29 +89,29 @@ pub(crate) fn save_with(
 
 /// Opens the checkpoint `name` and verifies all of it.
 pub(crate) fn open(checkpoints: &Checkpoints, name: &str) -> Result<OpenCheckpoint> {
-    let generation = checkpoints.open(name, checkpoints.manifest(name)?, &layout())?;
+    let checkpoint = checkpoints.open(name, checkpoints.manifest(name)?, &layout())?;
     for state in TrainingState::ALL {
         for (tensor, spec) in layout().tensors.iter().enumerate() {
-            generation.verify(state, tensor, &(0..spec.elements()))?;
+            checkpoint.verify(state, tensor, &(0..spec.elements()))?;
         }
     }
-    Ok(generation)
+    Ok(checkpoint)
 }
 
 /// Asserts that elements `range` of every state of every tensor have their values after `steps`
 /// steps.
 pub(crate) fn assert_holds(
-    generation: &OpenCheckpoint,
+    checkpoint: &OpenCheckpoint,
     steps: u32,
     cut: impl Fn(usize) -> std::ops::Range<usize>,
 ) {
-    assert_eq!(generation.manifest().progress["steps"], steps);
-    assert_eq!(**generation.model_files(), own_files());
+    assert_eq!(checkpoint.manifest().progress["steps"], steps);
+    assert_eq!(**checkpoint.model_files(), own_files());
     for state in TrainingState::ALL {
         for (tensor, spec) in layout().tensors.iter().enumerate() {
             let range = cut(spec.elements());
             let mut found = vec![0.0; range.len()];
-            generation.read(state, (tensor, spec), range.clone(), &mut found).unwrap();
+            checkpoint.read(state, (tensor, spec), range.clone(), &mut found).unwrap();
             let expected: Vec<f32> = range.map(|element| value(state, tensor, element, steps)).collect();
             assert!(found == expected, "{state:?} of {}", spec.name);
         }
@@ -138,9 +138,9 @@ fn any_number_of_ranks_reads_what_any_other_wrote() {
         let name = &written.names().unwrap()[0];
         assert_eq!(name, "step-00000007");
         for readers in 1..=8 {
-            let generation = written.open(name, written.manifest(name).unwrap(), &layout()).unwrap();
+            let checkpoint = written.open(name, written.manifest(name).unwrap(), &layout()).unwrap();
             for reader in 0..readers {
-                assert_holds(&generation, 7, |elements| part(elements, reader, readers));
+                assert_holds(&checkpoint, 7, |elements| part(elements, reader, readers));
             }
         }
     }

@@ -39,7 +39,8 @@ pub(crate) type Stalled<'a> = &'a mut dyn FnMut(Duration);
 pub(crate) trait Transport: Send + Sync {
     /// Sends `head` (with its prefix) and `pieces` to rank `to`. May block until the other process
     /// has accepted them, but not on that process's compute thread: its reader threads accept
-    /// messages. While it blocks it calls `stalled` repeatedly. An error is the reason for [`Mailbox::lost`].
+    /// messages. While it blocks it calls `stalled` repeatedly. An error is the reason for
+    /// [`Mailbox::lost`].
     fn send(&self, to: u32, head: &[u8], pieces: &[&[u8]], stalled: Stalled<'_>) -> Result<(), String>;
 
     /// Sends `head` to rank `to` if that does not block; otherwise sends nothing.

@@ -60,7 +60,7 @@ impl Transfers {
     /// # Errors
     /// The driver's.
     pub fn copy_or_borrow(&self, label: TransferLabel, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
-        self.copy_or_borrow_from(self.now(), label, out, x)
+        self.copy_or_borrow_since(Instant::now(), label, out, x)
     }
 
     /// Starts a copy as [`Transfers::copy_or_borrow`] does. `x` was complete at `complete`, and a
@@ -75,16 +75,7 @@ impl Transfers {
         out: ViewMut<'_>,
         x: View<'_>,
     ) -> Result<Crossing> {
-        self.copy_or_borrow_from(self.at(complete), label, out, x)
-    }
-
-    fn copy_or_borrow_from(
-        &self,
-        ready: Duration,
-        label: TransferLabel,
-        out: ViewMut<'_>,
-        x: View<'_>,
-    ) -> Result<Crossing> {
+        let ready = self.at(complete);
         if self.device_in_main_memory() {
             let bytes = x.len() * x.dtype().size();
             return Ok(self.cross_in_place(ready, route_from(x.place()), label, bytes));

@@ -1,7 +1,7 @@
 //! How the command line is presented: one screen for `-h`, everything for `--help`.
 
 use super::Cli;
-use clap::{Command, CommandFactory, FromArgMatches};
+use clap::{Command, FromArgMatches};
 use std::ffi::OsString;
 
 /// The flags that `-h` shows, and their descriptions.
@@ -54,7 +54,7 @@ impl Default for Program {
 impl Program {
     /// Returns the definition of its command line, with a short help for `-h` if it is `brief`.
     pub fn command(self, brief: bool) -> Command {
-        let command = Cli::command().name(self.name).version(self.version);
+        let command = shell::command::<Cli>().name(self.name).version(self.version);
         let command = command.after_help(EXAMPLES.replace("{}", self.name));
         let command = command.mut_args(|arg| match ESSENTIAL.iter().find(|(id, _)| arg.get_id() == id) {
             Some((_, words)) if brief => arg.help(*words).help_heading(None),
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn the_long_help_has_every_flag() {
         let long = help("--help");
-        let command = Cli::command();
+        let command = shell::command::<Cli>();
         for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
             let flag = format!("--{}", arg.get_long().unwrap());
             assert!(long.contains(&flag), "{flag}");

@@ -1,7 +1,6 @@
 //! Every flag refuses bad values on one screen, and names the allowed values.
 
 use super::*;
-use clap::CommandFactory;
 
 /// A flag, a value that it refuses, and the allowed values that the error names.
 const BAD: [(&str, &str, &str); 85] = [
@@ -113,7 +112,7 @@ const NAMES: [&str; 14] = [
 
 /// Returns the flags that take values, of the program and its subcommands.
 fn flags() -> Vec<(&'static str, String)> {
-    let mut command = Cli::command();
+    let mut command = shell::command::<Cli>();
     command.build();
     let of = |name: &'static str, command: &clap::Command| -> Vec<(&'static str, String)> {
         let valued = command.get_arguments().filter(|argument| argument.get_action().takes_values());
@@ -128,7 +127,7 @@ fn flags() -> Vec<(&'static str, String)> {
 fn error(subcommand: &str, flag: &str, value: &str) -> String {
     let flag = format!("--{flag}");
     let words = ["zero", subcommand, &flag, value].into_iter().filter(|word| !word.is_empty());
-    match Cli::try_parse_from(words) {
+    match shell::try_parse_from::<Cli>(words) {
         Err(error) => error.to_string(),
         Ok(cli) => crate::config::Config::new(cli.train).unwrap_err().to_string(),
     }

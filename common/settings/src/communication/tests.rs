@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cli::Cli;
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use planner::table::grouped;
 
 fn parse(flags: &str) -> Result<CommunicationArgs, String> {
@@ -53,7 +53,7 @@ fn flags_mean_what_they_say() {
 
 #[test]
 fn the_help_says_how_large_a_piece_of_an_offloaded_update_is() {
-    let help = Cli::command().render_long_help().to_string();
+    let help = shell::command::<Cli>().render_long_help().to_string();
     let on_one_line = help.split_whitespace().collect::<Vec<_>>().join(" ");
     let default = format!("the unit's; {} if states are offloaded]", grouped(planner::SUB_GROUP));
     assert!(on_one_line.contains(&default), "{help}");
