@@ -61,6 +61,11 @@ pub fn largest_finite(values: &[f32]) -> f32 {
     f32::from_bits(largest)
 }
 
+/// Returns the sum of the squares of `values`, added in order.
+pub fn sum_of_squares(values: &[f32]) -> f64 {
+    values.iter().map(|&value| f64::from(value) * f64::from(value)).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,11 +20,6 @@ pub fn global_norm(rank: &Rank, gradients: &[View<'_>]) -> Result<f64> {
     Ok(combined_norm(rank, largest, squares)?.0)
 }
 
-/// Returns the sum of the squares of `values`, added in order.
-pub fn sum_of_squares(values: &[f32]) -> f64 {
-    values.iter().map(|&value| f64::from(value) * f64::from(value)).sum()
-}
-
 /// Partial results for the norm of a rank's shards, measured before the norm is needed.
 #[derive(Default)]
 pub(crate) struct PartialNorm {

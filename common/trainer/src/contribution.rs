@@ -3,9 +3,9 @@
 //! one rank.
 
 use device::DType;
+use device::floats::sum_of_squares;
 use events::{LocalMetrics, Pass};
 use settings::{Config, Failure, Result};
-use sharding::norm::sum_of_squares;
 
 /// A rank's local contribution to the current step.
 #[derive(Default)]
