@@ -6,8 +6,9 @@
 use super::unit::Unit;
 use crate::convert::{rounded_bits, widen_f16};
 use crate::cpu::operand::Floats;
-use crate::cpu::prefetch::prefetch_near;
+use crate::cpu::prefetch::{LINE, prefetch_near};
 use crate::cpu::tile::Tile;
+use crate::cpu::workers::blocks;
 use crate::dispatch::vectorized;
 use half::{bf16, f16};
 use std::array::from_fn;
@@ -69,24 +70,25 @@ impl Groups {
     }
 }
 
+/// Maximum number of lanes of a slot.
+const MOST: usize = 32;
+
 /// Copies `from` `[lanes, depth]` to `groups` of at most 32 lanes. The memory between a group's
 /// lanes and the end of its slot is unspecified.
+///
+/// # Panics
+/// If slots are not of 8, 16 or 32 lanes.
 pub(super) fn pack(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups) {
-    match groups.slot {
-        8 => pack_slots::<8>(to, from, unit, groups),
-        16 => pack_slots::<16>(to, from, unit, groups),
-        _ => pack_slots::<32>(to, from, unit, groups),
-    }
-}
-
-fn pack_slots<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups) {
-    assert_eq!(groups.slot, SLOT, "lanes of a slot");
     let to = &mut to[..groups.len()];
     let steps = unit.steps(from.shape().1);
-    if from.is_transposed() {
-        across::<SLOT>(to, from, unit, groups, steps);
-    } else {
-        turn::<SLOT>(to, from, unit, groups, steps);
+    if !from.is_transposed() {
+        return turn(to, from, unit, groups, steps);
+    }
+    match groups.slot {
+        8 => across::<8>(to, from, unit, groups, steps),
+        16 => across::<16>(to, from, unit, groups, steps),
+        MOST => across::<MOST>(to, from, unit, groups, steps),
+        slot => unreachable!("slots of {slot} lanes"),
     }
 }
 
@@ -100,100 +102,94 @@ pub(in crate::cpu) fn packed_row(steps: usize) -> usize {
 pub(super) fn pack_rows(to: &mut [u32], from: Tile<'_>, unit: Unit) {
     let (lanes, depth) = from.shape();
     let steps = unit.steps(depth);
-    vectorized!(for (lane, to) in to.chunks_mut(packed_row(steps)).enumerate().take(lanes) {
+    for (lane, to) in to.chunks_mut(packed_row(steps)).enumerate().take(lanes) {
         read_along(&mut to[..steps], from, unit, lane, 0);
-    });
-}
-
-/// Copies a tile that is stored across the depth: every step's lanes are neighbours. Closures own what
-/// they read, or it would be loaded again after every store.
-fn across<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups, steps: usize) {
-    let depth = from.shape().1;
-    let (source, stride) = from.stored();
-    let at = move |step: usize, lane: usize| (step < depth).then_some(step * stride + lane);
-    vectorized!(match (source, unit) {
-        (Floats::F32(x), Unit::Single) => across_f32::<SLOT>(to, x, stride, groups, steps),
-        (Floats::F16(x), Unit::Single) => each::<SLOT>(to, groups, steps, move |to, step, lane| {
-            ask(x, (step + AHEAD) * stride + lane);
-            widen_f16(bytemuck::cast_slice_mut(to), &chunk::<f16, SLOT>(x, step * stride + lane));
-        }),
-        (Floats::F32(x), _) => across_bf16::<_, SLOT>(to, x, at, unit, groups, steps),
-        (Floats::F16(x), _) => across_bf16::<_, SLOT>(to, x, at, unit, groups, steps),
-        (Floats::Bf16(x), _) => across_bf16::<_, SLOT>(to, x, at, unit, groups, steps),
-    });
-}
-
-/// Copies f32 like [`across`]. To check bounds once per step takes a quarter of the instructions.
-#[inline(always)]
-fn across_f32<const SLOT: usize>(to: &mut [u32], x: &[f32], stride: usize, groups: Groups, steps: usize) {
-    assert!(groups.len() <= to.len() && steps * SLOT <= groups.stride, "a slot for each step of each group");
-    let Some(last) = groups.count.checked_sub(1) else { return };
-    let reach = last * groups.size + SLOT;
-    for step in 0..steps {
-        let row = &x[step * stride..];
-        if row.len() < reach {
-            // Part of the last slot is beyond the operand.
-            for group in 0..groups.count {
-                let lanes: [f32; SLOT] = chunk(row, group * groups.size);
-                to[group * groups.stride + step * SLOT..][..SLOT].copy_from_slice(&lanes.map(f32::to_bits));
-            }
-            continue;
-        }
-        let (mut lanes, mut slot) = (row.as_ptr().cast::<u32>(), to[step * SLOT..].as_mut_ptr());
-        for _ in 0..groups.count {
-            prefetch_near(lanes.wrapping_add(AHEAD * stride).cast());
-            prefetch_near(slot.wrapping_add(AHEAD * SLOT).cast());
-            // SAFETY: `SLOT` elements of the row start at each group's first lane, as just checked;
-            // the copy has a slot for each group and step, as asserted, and is borrowed mutably.
-            unsafe { copy_nonoverlapping(lanes, slot, SLOT) };
-            lanes = lanes.wrapping_add(groups.size);
-            slot = slot.wrapping_add(groups.stride);
-        }
     }
 }
 
-/// Copies like [`across`], rounded to bf16. A step's lanes begin `at` an element; zeros follow the
-/// last step.
-#[inline(always)]
-fn across_bf16<T: AsBf16, const SLOT: usize>(
-    to: &mut [u32],
-    x: &[T],
-    at: impl Fn(usize, usize) -> Option<usize>,
-    unit: Unit,
-    groups: Groups,
-    steps: usize,
-) {
-    each::<SLOT>(
-        to,
-        groups,
-        steps,
-        #[inline(always)]
-        move |to, step, lane| {
-            let ahead = step + AHEAD;
-            let rows = if matches!(unit, Unit::Pair) { 2 * ahead..2 * ahead + 2 } else { ahead..ahead + 1 };
-            rows.filter_map(|row| at(row, lane)).for_each(|at| ask(x, at));
-            match unit {
-                Unit::Single => high_halves(to, x, at(step, lane)),
-                Unit::Swapped => high_halves(to, x, at(step ^ 1, lane)),
-                Unit::Pair => {
-                    let mut low = [0; SLOT];
-                    high_halves(to, x, at(2 * step + 1, lane));
-                    high_halves(&mut low, x, at(2 * step, lane));
-                    for (to, low) in to.iter_mut().zip(low) {
-                        *to |= low >> 16;
-                    }
-                }
-            }
-        },
-    );
+/// Number of lanes of a step that are converted at a time.
+const LANES: usize = 512;
+
+/// Copies a tile that is stored across the depth: every step's lanes are neighbours.
+fn across<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups, steps: usize) {
+    if let ((Floats::F32(x), stride), Unit::Single) = (from.stored(), unit) {
+        vectorized!(for step in 0..steps {
+            copy_slots::<SLOT>(to, bytemuck::cast_slice(&x[step * stride..]), AHEAD * stride, groups, step);
+        });
+        return;
+    }
+    let mut line = [0; LANES + MOST];
+    for some in blocks(0..groups.count, LANES / groups.size) {
+        let lanes = some.start * groups.size..groups.lanes.min(some.end * groups.size);
+        let to = &mut to[some.start * groups.stride..];
+        let groups = Groups { lanes: lanes.len(), count: some.len(), ..groups };
+        let from = from.at(lanes, 0..from.shape().1);
+        vectorized!(for step in 0..steps {
+            read_across(&mut line[..groups.lanes], from, unit, step);
+            copy_slots::<SLOT>(to, &line, 0, groups, step);
+        });
+    }
 }
 
-/// Writes the elements from `at` on, or zeros.
+/// Copies a step's lanes, which are neighbours, to the slots of their groups. Those that are copied later lie
+/// `ahead` units after them.
 #[inline(always)]
-fn high_halves<T: AsBf16, const SLOT: usize>(to: &mut [u32; SLOT], x: &[T], at: Option<usize>) {
-    let Some(at) = at else { return to.fill(0) };
-    for (to, x) in to.iter_mut().zip(chunk::<T, SLOT>(x, at)) {
+fn copy_slots<const SLOT: usize>(to: &mut [u32], lanes: &[u32], ahead: usize, groups: Groups, step: usize) {
+    let Groups { count, size, stride, .. } = groups;
+    assert!(groups.len() <= to.len() && (step + 1) * SLOT <= stride, "a slot for each step of each group");
+    if lanes.len() < (count - 1) * size + SLOT {
+        // Part of the last slot is beyond the operand.
+        for group in 0..count {
+            let lanes: [u32; SLOT] = chunk(lanes, group * size);
+            to[group * stride + step * SLOT..][..SLOT].copy_from_slice(&lanes);
+        }
+        return;
+    }
+    let (mut lanes, mut slot) = (lanes.as_ptr(), to[step * SLOT..].as_mut_ptr());
+    for _ in 0..count {
+        prefetch_near(lanes.wrapping_add(ahead).cast());
+        prefetch_near(slot.wrapping_add(AHEAD * SLOT).cast());
+        // SAFETY: `SLOT` lanes start at each group's first one, as just checked; the copy has a slot for each
+        // group and step, as asserted, and is borrowed mutably.
+        unsafe { copy_nonoverlapping(lanes, slot, SLOT) };
+        lanes = lanes.wrapping_add(size);
+        slot = slot.wrapping_add(stride);
+    }
+}
+
+/// Reads a step's units of a tile that is stored across the depth. Zeros follow the last step.
+fn read_across(to: &mut [u32], from: Tile<'_>, unit: Unit, step: usize) {
+    let ((source, stride), lanes) = (from.stored(), to.len());
+    vectorized!(match (source, unit) {
+        (Floats::F16(x), Unit::Single) => {
+            prefetch_step(x, (step + AHEAD) * stride, lanes);
+            widen_f16(bytemuck::cast_slice_mut(to), &x[step * stride..][..lanes]);
+        }
+        (Floats::F32(x), _) => read_bf16_across(to, x, from, unit, step),
+        (Floats::F16(x), _) => read_bf16_across(to, x, from, unit, step),
+        (Floats::Bf16(x), _) => read_bf16_across(to, x, from, unit, step),
+    });
+}
+
+/// Reads like [`read_across`], rounded to bf16. `x` are the elements of `from`.
+#[inline(always)]
+fn read_bf16_across<T: AsBf16>(to: &mut [u32], x: &[T], from: Tile<'_>, unit: Unit, step: usize) {
+    let ((lanes, depth), (_, stride)) = (from.shape(), from.stored());
+    let row = |step: usize| {
+        prefetch_step(x, (step + AHEAD) * stride, lanes);
+        if step < depth { &x[step * stride..][..lanes] } else { &[] }
+    };
+    let (upper, lower) = match unit {
+        Unit::Single => (row(step), None),
+        Unit::Swapped => (row(step ^ 1), None),
+        Unit::Pair => (row(2 * step + 1), Some(row(2 * step))),
+    };
+    for (to, x) in to.iter_mut().zip(upper) {
         *to = x.high_half();
+    }
+    to[upper.len()..].fill(0);
+    for (to, x) in to.iter_mut().zip(lower.unwrap_or_default()) {
+        *to |= x.high_half() >> 16;
     }
 }
 
@@ -228,58 +224,31 @@ impl AsBf16 for f16 {
 /// slots that lie a group apart, by itself.
 const AHEAD: usize = 8;
 
-/// Prefetches the element at `at`, which need not be there.
+/// Prefetches the `lanes` elements from `first` on, which need not be there.
 #[inline(always)]
-fn ask<T>(x: &[T], at: usize) {
-    prefetch_near(x.as_ptr().wrapping_add(at).cast());
-}
-
-/// Calls `copy` with each slot `[group][step]`, its step, and the first lane of its group.
-#[inline(always)]
-fn each<const SLOT: usize>(
-    to: &mut [u32],
-    groups: Groups,
-    steps: usize,
-    copy: impl Fn(&mut [u32; SLOT], usize, usize),
-) {
-    for step in 0..steps {
-        let mut lane = 0;
-        for to in to.chunks_mut(groups.stride) {
-            if let Some(to) = to[step * SLOT..].first_chunk_mut() {
-                copy(to, step, lane);
-            }
-            lane += groups.size;
-        }
+fn prefetch_step<T>(x: &[T], first: usize, lanes: usize) {
+    let first = x.as_ptr().wrapping_add(first).cast::<u8>();
+    for at in (0..lanes * size_of::<T>()).step_by(LINE) {
+        prefetch_near(first.wrapping_add(at));
     }
 }
 
 /// Returns the elements from `at` on, and zeros after the last one.
 #[inline(always)]
-fn chunk<T: Copy + Default, const LEN: usize>(x: &[T], at: usize) -> [T; LEN] {
+fn chunk<const LEN: usize>(x: &[u32], at: usize) -> [u32; LEN] {
     let rest = x.get(at..).unwrap_or_default();
-    match rest.first_chunk() {
-        Some(chunk) => *chunk,
-        None => last_chunk(rest),
-    }
-}
-
-/// Returns `rest` and zeros after it. It is not inlined, because the compiler would merge both arms of
-/// [`chunk`] into one copy of varying length.
-#[cold]
-#[inline(never)]
-fn last_chunk<T: Copy + Default, const LEN: usize>(rest: &[T]) -> [T; LEN] {
-    let mut chunk = [T::default(); LEN];
-    chunk[..rest.len()].copy_from_slice(rest);
+    let mut chunk = [0; LEN];
+    let there = rest.len().min(LEN);
+    chunk[..there].copy_from_slice(&rest[..there]);
     chunk
 }
 
 /// Reads one lane's units, from unit `first` on, of a tile that is stored along the depth.
-#[inline(always)]
 fn read_along(to: &mut [u32], from: Tile<'_>, unit: Unit, lane: usize, first: usize) {
     let depth = from.shape().1;
     let (source, stride) = from.stored();
     let row = lane * stride..lane * stride + depth;
-    match (source, unit) {
+    vectorized!(match (source, unit) {
         (Floats::F32(x), Unit::Single) => {
             for (to, x) in to.iter_mut().zip(&x[row][first..]) {
                 *to = x.to_bits();
@@ -298,7 +267,7 @@ fn read_along(to: &mut [u32], from: Tile<'_>, unit: Unit, lane: usize, first: us
         (Floats::F32(x), _) => read_bf16_along(to, &x[row], unit, first),
         (Floats::F16(x), _) => read_bf16_along(to, &x[row], unit, first),
         (Floats::Bf16(x), _) => read_bf16_along(to, &x[row], unit, first),
-    }
+    });
 }
 
 /// Reads like [`read_along`], rounded to bf16.
@@ -339,8 +308,8 @@ const SIDE: usize = 4;
 const UNITS: usize = 64;
 
 /// Copies a tile that is stored along the depth: every step's lanes are a column of it.
-fn turn<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups, steps: usize) {
-    let (source, stride) = from.stored();
+fn turn(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups, steps: usize) {
+    let ((source, stride), slot) = (from.stored(), groups.slot);
     let mut lines = [[0; UNITS]; SIDE];
     vectorized!(for (lanes, to) in groups.iter().zip(to.chunks_mut(groups.stride)) {
         for left in (0..steps).step_by(UNITS) {
@@ -359,26 +328,26 @@ fn turn<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: G
                         lines.each_ref().map(|line| &line[..units])
                     }
                 };
-                turn_rows::<SLOT>(&mut to[left * SLOT + top..], rows);
+                turn_rows(&mut to[left * slot + top..], slot, rows);
             }
         }
     });
 }
 
-/// Writes `to[unit · SLOT + i] = rows[i][unit]`.
+/// Writes `to[unit · slot + i] = rows[i][unit]`.
 #[inline(always)]
-fn turn_rows<const SLOT: usize>(to: &mut [u32], rows: [&[u32]; SIDE]) {
+fn turn_rows(to: &mut [u32], slot: usize, rows: [&[u32]; SIDE]) {
     let [(a, a_rest), (b, b_rest), (c, c_rest), (d, d_rest)] = rows.map(|row| row.as_chunks::<SIDE>());
     let squares = a.iter().zip(b).zip(c).zip(d);
-    for (to, (((a, b), c), d)) in to.chunks_mut(SIDE * SLOT).zip(squares) {
-        let to = &mut to[..(SIDE - 1) * SLOT + SIDE];
+    for (to, (((a, b), c), d)) in to.chunks_mut(SIDE * slot).zip(squares) {
+        let to = &mut to[..(SIDE - 1) * slot + SIDE];
         for (unit, column) in turn_square([*a, *b, *c, *d]).iter().enumerate() {
-            to[unit * SLOT..][..SIDE].copy_from_slice(column);
+            to[unit * slot..][..SIDE].copy_from_slice(column);
         }
     }
     for unit in 0..a_rest.len() {
         let column = [a_rest, b_rest, c_rest, d_rest].map(|row| row[unit]);
-        to[(a.len() * SIDE + unit) * SLOT..][..SIDE].copy_from_slice(&column);
+        to[(a.len() * SIDE + unit) * slot..][..SIDE].copy_from_slice(&column);
     }
 }
 

@@ -176,6 +176,12 @@ impl RegisterTile<'_> {
         }
     }
 
+    /// Returns the first tile from `row` on.
+    pub(super) fn starting_at(self, row: usize) -> Self {
+        let (a, sums) = (self.a.wrapping_add(row * self.a_row), self.sums.wrapping_add(row * self.stride));
+        RegisterTile { run: Run::ONE, a, sums, to: self.to.starting_at(row, 0), ..self }
+    }
+
     /// Returns the sums that the tile starts from.
     ///
     /// # Safety

@@ -228,7 +228,7 @@ impl Products<'_> {
         };
         // SAFETY: the processor has the instructions, and the operands and the sums hold all tiles, as just
         // checked.
-        unsafe { tile.dispatch(instructions, (rows, vectors)) }
+        unsafe { tile.compute(instructions, (rows, vectors)) }
     }
 }
 
@@ -238,14 +238,36 @@ macro_rules! run {
         match $size {
             $(($n, 1) => $tile.run::<$lanes, $n, 1>(),)*
             $(($n, VECTORS) => $tile.run::<$lanes, $n, VECTORS>(),)*
-            _ => unreachable!("a tile has no more rows and vectors"),
+            _ => unreachable!("the loop is compiled for these rows and vectors"),
         }
     };
 }
 
 impl RegisterTile<'_> {
+    /// Computes all tiles of `(rows, vectors)`. The loops are compiled for one row and for even numbers of
+    /// rows: an odd last row is a tile of its own.
+    ///
     /// # Safety
-    /// The processor has the instructions, and the operands hold the tiles of `(rows, vectors)`.
+    /// The processor has the instructions, and the operands hold the tiles.
+    unsafe fn compute(&self, instructions: Instructions, (rows, vectors): (usize, usize)) {
+        if rows == 1 || rows.is_multiple_of(2) {
+            // SAFETY: as this function's.
+            return unsafe { self.dispatch(instructions, (rows, vectors)) };
+        }
+        let (mut tile, last) = (*self, rows - 1);
+        for _ in 0..self.run.tiles {
+            let upper = tile.starting_at(0);
+            // SAFETY: as this function's; both are parts of the tile.
+            unsafe {
+                upper.dispatch(instructions, (last, vectors));
+                upper.starting_at(last).dispatch(instructions, (1, vectors));
+            }
+            tile = tile.next();
+        }
+    }
+
+    /// # Safety
+    /// As [`RegisterTile::compute`]'s; loops are compiled for as many rows.
     unsafe fn dispatch(&self, instructions: Instructions, size: (usize, usize)) {
         // SAFETY: as this function's.
         unsafe {
@@ -256,7 +278,7 @@ impl RegisterTile<'_> {
                 Instructions::Avx512 => self.avx512(size),
                 #[cfg(target_arch = "x86_64")]
                 Instructions::Avx2 => self.avx2(size),
-                Instructions::Portable => run!(self, Portable, size, [1 2 3 4 5 6 7 8]),
+                Instructions::Portable => run!(self, Portable, size, [1 2 4 6 8]),
             }
         }
     }
@@ -269,7 +291,7 @@ impl RegisterTile<'_> {
             match size {
                 (Avx512::<true>::ROWS, VECTORS) => self.run_full_pairs(),
                 (Avx512::<true>::ROWS, 1) => self.run::<Avx512<true>, { Avx512::<true>::ROWS }, 1>(),
-                _ => run!(self, Avx512<true>, size, [1 2 3 4 5 6 7 8 9 10 11 12 13]),
+                _ => run!(self, Avx512<true>, size, [1 2 4 6 8 10 12]),
             }
         }
     }
@@ -282,7 +304,7 @@ impl RegisterTile<'_> {
             match size {
                 (Avx512::<false>::ROWS, VECTORS) => self.run_full(),
                 (Avx512::<false>::ROWS, 1) => self.run::<Avx512<false>, { Avx512::<false>::ROWS }, 1>(),
-                _ => run!(self, Avx512<false>, size, [1 2 3 4 5 6 7 8 9 10 11 12 13]),
+                _ => run!(self, Avx512<false>, size, [1 2 4 6 8 10 12]),
             }
         }
     }
@@ -291,6 +313,6 @@ impl RegisterTile<'_> {
     #[target_feature(enable = "avx2,fma")]
     unsafe fn avx2(&self, size: (usize, usize)) {
         // SAFETY: as the caller's.
-        unsafe { run!(self, Avx2, size, [1 2 3 4 5 6]) }
+        unsafe { run!(self, Avx2, size, [1 2 4 6]) }
     }
 }
