@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::row::Row;
-use crate::{Flags, Result, check_ranks};
+use crate::{Flags, MOST_RANKS, Result};
 use collectives::local::{Options, World};
 use collectives::tcp;
 use collectives::{Group, nccl};
@@ -94,7 +94,9 @@ pub(crate) fn run(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>> {
 
 /// Runs as one process of a job.
 fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Row>> {
-    check_ranks(placement.world_size, "WORLD_SIZE")?;
+    if !(1..=MOST_RANKS).contains(&placement.world_size) {
+        return Err(Failure::usage(format!("WORLD_SIZE: choose 1 to {MOST_RANKS}")).into());
+    }
     let by_default = if cfg!(feature = "mpi") && placement.under_mpi { Engine::Mpi } else { Engine::Tcp };
     let engine = match flags.engine[..] {
         [] => by_default,

@@ -24,13 +24,21 @@ use model::Model;
 use row::Row;
 use settings::Failure;
 use settings::cli::seconds;
+use settings::size::whole;
 use shell::ShellCommand;
 use std::error::Error;
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// The result of measuring: the error is a [`Failure`] of usage, or any other.
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// Maximum number of ranks: sums of more ranks' numbers would not be exact; see [`measure`].
+const MOST_RANKS: usize = 64;
+
+/// Sizes of a buffer in KiB, up to 1 GiB.
+const SIZES: RangeInclusive<u64> = 1..=1 << 20;
 
 /// The operations that can be measured, and the effect of each.
 const OPERATIONS: [(Operation, &str); 4] = [
@@ -56,7 +64,7 @@ pub(crate) struct Flags {
     #[command(subcommand)]
     shell: Option<ShellCommand>,
     /// Number of ranks. [default: 4 threads; in a job, its number of processes]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=MOST_RANKS as u64))]
     gpus: Option<usize>,
     /// What connects the ranks, separated by commas. [default: local,ring; in a job tcp, or mpi
     /// under mpirun]
@@ -66,16 +74,16 @@ pub(crate) struct Flags {
     #[arg(long, value_parser = operation(), value_delimiter = ',', default_values_t = OPERATIONS.map(|(operation, _)| operation), value_name = "OPERATION,…")]
     operation: Vec<Operation>,
     /// Smallest buffer, in KiB.
-    #[arg(long, default_value_t = 1, value_name = "KIB")]
+    #[arg(long, default_value = "1", value_name = "KIB", value_parser = whole::<usize>(SIZES))]
     min: usize,
     /// Largest buffer, in KiB; 1048576 is 1 GiB.
-    #[arg(long, default_value_t = 65_536, value_name = "KIB")]
+    #[arg(long, default_value = "65536", value_name = "KIB", value_parser = whole::<usize>(SIZES))]
     max: usize,
     /// Factor from one size to the next.
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    #[arg(long, default_value = "4", value_name = "N", value_parser = whole::<usize>(2..=1 << 20))]
     factor: usize,
     /// This process's rank, if no launcher sets it; needs --gpus and --master.
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", value_parser = whole::<usize>(0..=MOST_RANKS as u64 - 1))]
     rank: Option<usize>,
     /// Address at which rank 0 listens. [default: MASTER_ADDR and MASTER_PORT]
     #[arg(long, value_name = "HOST:PORT")]
@@ -96,23 +104,10 @@ impl Flags {
     }
 
     fn check(&self) -> Result<()> {
-        let usage = |what: &str| Err(Failure::usage(what).into());
-        match () {
-            () if self.min == 0 || self.max < self.min => {
-                usage("--min must be at least 1 and --max no smaller")
-            }
-            () if self.max > 1 << 20 => usage("--max: at most 1048576 KiB, which is 1 GiB"),
-            () if self.factor < 2 => usage("--factor must be at least 2"),
-            () => check_ranks(self.gpus.unwrap_or(1), "--gpus"),
+        if self.max < self.min {
+            return Err(Failure::usage("--max: choose a size no smaller than --min").into());
         }
-    }
-}
-
-/// Refuses more ranks than sums of their numbers are exact for: see [`measure`].
-fn check_ranks(ranks: usize, of: &str) -> Result<()> {
-    match ranks {
-        1..=64 => Ok(()),
-        _ => Err(Failure::usage(format!("{of}: choose 1 to 64")).into()),
+        Ok(())
     }
 }
 

@@ -5,8 +5,10 @@ use crate::player::{FASTEST, Player, SLOWEST};
 use crate::{DisplayOptions, View};
 use clap::{Args, Parser, Subcommand};
 use shell::ShellCommand;
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Watch sharded training: memory and collectives of every rank. Without a command, plays a
 /// recording that is part of the program.
@@ -83,7 +85,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Start {
     /// Step at which playback begins, counted from 0 [default: the first]
-    #[arg(long)]
+    #[arg(long, value_parser = number(0..=u32::MAX))]
     pub step: Option<u32>,
     /// Playback speed, 0.001 to 100; 0.1 is ten times slower than the run [default: 0.1]
     #[arg(long, value_parser = number(SPEEDS))]
@@ -115,13 +117,13 @@ pub struct Moment {
     #[arg(long)]
     pub view: Option<View>,
     /// The step, counted from 0; otherwise the first one
-    #[arg(long)]
+    #[arg(long, value_parser = number(0..=u32::MAX))]
     pub step: Option<u32>,
     /// How far into the step, from 0 to 1 [default: 0.5, and 0 where an asciicast begins]
     #[arg(long, value_parser = number(0.0..=1.0))]
     pub at: Option<f64>,
     /// The rank that single-rank views show
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value = "0", value_parser = number(0..=usize::from(u16::MAX)))]
     pub rank: usize,
 }
 
@@ -184,7 +186,11 @@ pub struct Export {
 /// The speeds allowed, in run seconds per real second.
 const SPEEDS: RangeInclusive<f64> = SLOWEST..=FASTEST;
 
-fn number(range: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync {
+/// Reads a number of `range`.
+fn number<N>(range: RangeInclusive<N>) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync
+where
+    N: FromStr + Display + PartialOrd + Clone + Send + Sync,
+{
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
         number.ok_or_else(|| format!("write a number from {} to {}", range.start(), range.end()))

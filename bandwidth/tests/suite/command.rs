@@ -89,9 +89,11 @@ fn a_closed_pipe_does_not_end_in_a_panic() {
 fn senseless_flags_are_usage_errors() {
     for (flags, word) in [
         ("--min 0", "--min"),
-        ("--max 9999999", "1 GiB"),
+        ("--min 8 --max 4", "--max"),
+        ("--max 9999999", "write a whole number from 1 to 1048576"),
         ("--factor 1", "--factor"),
         ("--gpus 0", "--gpus"),
+        ("--gpus x", "write a whole number from 1 to 64"),
         ("--engine mpi", "mpirun"),
         ("--rank 1 --gpus 2", "--master"),
     ] {
