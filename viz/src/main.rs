@@ -3,10 +3,10 @@
 use clap::FromArgMatches;
 use events::{Attachment, Growth, Recording, RecordingError, runs};
 use std::error::Error;
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::{fs, io};
 use viz::app::{App, EventSource};
 use viz::cli::{Cli, Command, Export, Start, command, named};
 use viz::export::{asciicast, svg, trace};
@@ -27,8 +27,18 @@ fn main() -> ExitCode {
         Ok(()) => events::say::code(),
         Err(error) => {
             events::complain!("error: {error}");
-            ExitCode::FAILURE
+            ExitCode::from(code(&*error))
         }
+    }
+}
+
+/// Returns 1 if the program could not do its work, 2 if it was given the wrong flags, files or environment.
+fn code(error: &(dyn Error + 'static)) -> u8 {
+    match error.downcast_ref() {
+        Some(VizError::NoTerminal) => 2,
+        Some(_) => 1,
+        None if error.is::<CannotWrite>() => 1,
+        None => 2,
     }
 }
 
@@ -190,7 +200,7 @@ fn write_trace(file: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     check_output(&[file], out)?;
     let recording = Recording::open(file)?;
     warn(&recording);
-    write(out, &trace::render(&recording)?)
+    Ok(write(out, &trace::render(&recording)?)?)
 }
 
 /// Prints a warning if a recording ends early, and one if it is damaged. The screen shows this,
@@ -223,11 +233,16 @@ fn check_output(recordings: &[impl AsRef<Path>], out: &Path) -> Result<(), Strin
     }
 }
 
+/// An output that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {}", .0.display(), .1)]
+struct CannotWrite(PathBuf, io::Error);
+
 /// Writes `text` to a file, or to standard output if `out` is `-`.
-fn write(out: &Path, text: &str) -> Result<(), Box<dyn Error>> {
+fn write(out: &Path, text: &str) -> Result<(), CannotWrite> {
     if out == Path::new("-") {
         events::say::raw(text);
         return Ok(());
     }
-    fs::write(out, text).map_err(|error| format!("cannot write {}: {error}", out.display()).into())
+    fs::write(out, text).map_err(|error| CannotWrite(out.into(), error))
 }

@@ -16,11 +16,15 @@ fn viz(arguments: &[&str], runtime: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_viz")).args(arguments).env("XDG_RUNTIME_DIR", runtime).output().unwrap()
 }
 
+/// Returns the error: an output that cannot be written exits with 1, wrong flags, files or environment
+/// with 2.
 fn fails(arguments: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let output = viz(arguments, dir.path());
-    assert!(!output.status.success());
-    String::from_utf8(output.stderr).unwrap()
+    let error = String::from_utf8(output.stderr).unwrap();
+    let code = if error.contains("cannot write") { 1 } else { 2 };
+    assert_eq!(output.status.code(), Some(code), "{error}");
+    error
 }
 
 #[test]
