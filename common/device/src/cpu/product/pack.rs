@@ -119,10 +119,10 @@ fn across<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups:
         return;
     }
     let mut line = [0; LANES + MOST];
-    for some in blocks(0..groups.count, LANES / groups.size) {
-        let lanes = some.start * groups.size..groups.lanes.min(some.end * groups.size);
-        let to = &mut to[some.start * groups.stride..];
-        let groups = Groups { lanes: lanes.len(), count: some.len(), ..groups };
+    for part in blocks(0..groups.count, LANES / groups.size) {
+        let lanes = part.start * groups.size..groups.lanes.min(part.end * groups.size);
+        let to = &mut to[part.start * groups.stride..];
+        let groups = Groups { lanes: lanes.len(), count: part.len(), ..groups };
         let from = from.at(lanes, 0..from.shape().1);
         vectorized!(for step in 0..steps {
             read_across(&mut line[..groups.lanes], from, unit, step);
@@ -137,7 +137,7 @@ fn across<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups:
 fn copy_slots<const SLOT: usize>(to: &mut [u32], lanes: &[u32], ahead: usize, groups: Groups, step: usize) {
     let Groups { count, size, stride, .. } = groups;
     assert!(groups.len() <= to.len() && (step + 1) * SLOT <= stride, "a slot for each step of each group");
-    if lanes.len() < (count - 1) * size + SLOT {
+    if lanes.len() + size < count * size + SLOT {
         // Part of the last slot is beyond the operand.
         for group in 0..count {
             let lanes: [u32; SLOT] = chunk(lanes, group * size);
@@ -175,9 +175,10 @@ fn read_across(to: &mut [u32], from: Tile<'_>, unit: Unit, step: usize) {
 #[inline(always)]
 fn read_bf16_across<T: AsBf16>(to: &mut [u32], x: &[T], from: Tile<'_>, unit: Unit, step: usize) {
     let ((lanes, depth), (_, stride)) = (from.shape(), from.stored());
-    let row = |step: usize| {
-        prefetch_step(x, (step + AHEAD) * stride, lanes);
-        if step < depth { &x[step * stride..][..lanes] } else { &[] }
+    let ahead = if unit == Unit::Pair { 2 * AHEAD } else { AHEAD };
+    let row = |row: usize| {
+        prefetch_step(x, (row + ahead) * stride, lanes);
+        if row < depth { &x[row * stride..][..lanes] } else { &[] }
     };
     let (upper, lower) = match unit {
         Unit::Single => (row(step), None),
