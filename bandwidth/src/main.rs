@@ -24,8 +24,7 @@ use model::Model;
 use row::Row;
 use settings::Failure;
 use settings::cli::seconds;
-use settings::size::whole;
-use shell::ShellCommand;
+use shell::{ShellCommand, whole};
 use std::error::Error;
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
@@ -74,13 +73,13 @@ pub(crate) struct Flags {
     #[arg(long, value_parser = operation(), value_delimiter = ',', default_values_t = OPERATIONS.map(|(operation, _)| operation), value_name = "OPERATION,…")]
     operation: Vec<Operation>,
     /// Smallest buffer, in KiB.
-    #[arg(long, default_value = "1", value_name = "KIB", value_parser = whole::<usize>(SIZES))]
+    #[arg(long, default_value_t = 1, value_name = "KIB", value_parser = whole::<usize>(SIZES))]
     min: usize,
     /// Largest buffer, in KiB; 1048576 is 1 GiB.
-    #[arg(long, default_value = "65536", value_name = "KIB", value_parser = whole::<usize>(SIZES))]
+    #[arg(long, default_value_t = 65_536, value_name = "KIB", value_parser = whole::<usize>(SIZES))]
     max: usize,
     /// Factor from one size to the next.
-    #[arg(long, default_value = "4", value_name = "N", value_parser = whole::<usize>(2..=1 << 20))]
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = whole::<usize>(2..=1 << 20))]
     factor: usize,
     /// This process's rank, if no launcher sets it; needs --gpus and --master.
     #[arg(long, value_name = "R", value_parser = whole::<usize>(0..=MOST_RANKS as u64 - 1))]

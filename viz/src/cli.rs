@@ -4,11 +4,9 @@ use crate::app::{App, EventSource};
 use crate::player::{FASTEST, Player, SLOWEST};
 use crate::{DisplayOptions, View};
 use clap::{Args, Parser, Subcommand};
-use shell::ShellCommand;
-use std::fmt::Display;
+use shell::{ShellCommand, whole};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// Watch sharded training: memory and collectives of every rank. Without a command, plays a
 /// recording that is part of the program.
@@ -85,7 +83,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Start {
     /// Step at which playback begins, counted from 0 [default: the first]
-    #[arg(long, value_parser = number(0..=u32::MAX))]
+    #[arg(long, value_parser = whole::<u32>(0..=u32::MAX.into()))]
     pub step: Option<u32>,
     /// Playback speed, 0.001 to 100; 0.1 is ten times slower than the run [default: 0.1]
     #[arg(long, value_parser = number(SPEEDS))]
@@ -117,13 +115,13 @@ pub struct Moment {
     #[arg(long)]
     pub view: Option<View>,
     /// The step, counted from 0; otherwise the first one
-    #[arg(long, value_parser = number(0..=u32::MAX))]
+    #[arg(long, value_parser = whole::<u32>(0..=u32::MAX.into()))]
     pub step: Option<u32>,
     /// How far into the step, from 0 to 1 [default: 0.5, and 0 where an asciicast begins]
     #[arg(long, value_parser = number(0.0..=1.0))]
     pub at: Option<f64>,
     /// The rank that single-rank views show
-    #[arg(long, default_value = "0", value_parser = number(0..=usize::from(u16::MAX)))]
+    #[arg(long, default_value_t = 0, value_parser = whole::<usize>(0..=u16::MAX.into()))]
     pub rank: usize,
 }
 
@@ -187,10 +185,7 @@ pub struct Export {
 const SPEEDS: RangeInclusive<f64> = SLOWEST..=FASTEST;
 
 /// Reads a number of `range`.
-fn number<N>(range: RangeInclusive<N>) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync
-where
-    N: FromStr + Display + PartialOrd + Clone + Send + Sync,
-{
+fn number(range: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync {
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
         number.ok_or_else(|| format!("write a number from {} to {}", range.start(), range.end()))

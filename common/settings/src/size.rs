@@ -1,7 +1,7 @@
 //! Numbers, sizes and times, read and written.
 
 pub use events::say::{bytes as human, digits};
-use std::ops::RangeInclusive;
+pub use shell::whole;
 use std::time::Duration;
 
 /// Reads `512MiB`, `80GB`, `1.5GiB` or a plain number of bytes.
@@ -46,19 +46,6 @@ pub fn elements(text: &str, low: u64) -> Result<usize, String> {
         return Ok(number as usize);
     }
     Err(format!("write a whole number of elements from {low} to 2^53, such as 200000 or 5e8"))
-}
-
-/// Reads a whole number of `range`.
-///
-/// The function's error is a sentence that says what is accepted.
-pub fn whole<N: TryFrom<u64>>(
-    range: RangeInclusive<u64>,
-) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync {
-    move |text| {
-        let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
-        let fits = number.and_then(|number| N::try_from(number).ok());
-        fits.ok_or_else(|| format!("write a whole number from {} to {}", range.start(), range.end()))
-    }
 }
 
 /// Reads a number that `is_allowed` accepts; `allowed` describes the accepted numbers.
@@ -109,11 +96,6 @@ mod tests {
 
     #[test]
     fn numbers_out_of_range_are_told_the_range() {
-        let percent = whole::<u32>(1..=100);
-        assert_eq!((percent("1"), percent("100")), (Ok(1), Ok(100)));
-        for bad in ["0", "101", "-1", "1.5", "", "ten", "99999999999999999999"] {
-            assert_eq!(percent(bad), Err("write a whole number from 1 to 100".into()), "{bad}");
-        }
         let share = number("a number from 0 to 1", |x| (0.0..=1.0).contains(&x));
         assert_eq!(share("0.5"), Ok(0.5));
         for bad in ["-0.1", "nan", "inf", "half", ""] {

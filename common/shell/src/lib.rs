@@ -8,6 +8,7 @@ use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 use std::ffi::OsString;
 use std::io;
+use std::ops::RangeInclusive;
 
 /// Returns the definition of the command line of `P`. Its flags and those of its commands take
 /// negative numbers, so that the error of a bad value such as -1 names the flag.
@@ -34,6 +35,19 @@ pub fn try_parse_from<P: Parser>(
 /// Parses the arguments of this process. On help or a usage error, prints the text and exits.
 pub fn parse<P: Parser>() -> P {
     try_parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit())
+}
+
+/// Reads a whole number of `range`.
+///
+/// The function's error is a sentence that says what is accepted.
+pub fn whole<N: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync {
+    move |text| {
+        let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
+        let fits = number.and_then(|number| N::try_from(number).ok());
+        fits.ok_or_else(|| format!("write a whole number from {} to {}", range.start(), range.end()))
+    }
 }
 
 /// The commands that every program has for shells.
@@ -81,4 +95,18 @@ fn manual(mut command: Command) -> io::Result<Vec<u8>> {
         page.extend(format!(".SH {}\n{section}", part.get_name().to_uppercase()).bytes());
     }
     Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole;
+
+    #[test]
+    fn numbers_out_of_range_are_told_the_range() {
+        let percent = whole::<u32>(1..=100);
+        assert_eq!((percent("1"), percent("100")), (Ok(1), Ok(100)));
+        for bad in ["0", "101", "-1", "1.5", "", "ten", "99999999999999999999"] {
+            assert_eq!(percent(bad), Err("write a whole number from 1 to 100".into()), "{bad}");
+        }
+    }
 }

@@ -4,9 +4,9 @@
 //! with one, and the system releases the lock when the owner dies. Elsewhere the owner writes a
 //! heartbeat to the file every [`LockOptions::heartbeat`]. Another run waits for
 //! [`LockOptions::timeout`]: if no heartbeat comes, the owner is dead. The run then writes its own
-//! name and waits for one more heartbeat interval. If two runs do so at once, the one whose name remains has the lock. An owner
-//! that was suspended for longer finds another name in the file before it publishes
-//! ([`RunLock::check`]).
+//! name and waits for one more heartbeat interval. If two runs do so at once, the one whose name
+//! remains has the lock. An owner that was suspended for longer finds another name in the file
+//! before it publishes ([`RunLock::check`]).
 
 use crate::{CheckpointError, Result};
 use std::fs::{File, OpenOptions, TryLockError};
