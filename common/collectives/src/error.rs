@@ -1,5 +1,6 @@
 //! Errors of collectives.
 
+use crate::call_id::CallId;
 use events::Operation;
 use std::time::Duration;
 
@@ -8,9 +9,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CollectiveError {
     /// A rank ended, with an error or a panic, while other ranks still waited for it.
-    #[error(
-        "rank {culprit} failed during {during}: {reason} (seen by rank {rank} in {operation} #{sequence})"
-    )]
+    #[error("rank {culprit} failed during {during}: {reason} (seen by rank {rank}{})", within(call))]
     Poisoned {
         /// The rank that reports.
         rank: u32,
@@ -20,15 +19,14 @@ pub enum CollectiveError {
         during: String,
         /// Its error.
         reason: String,
-        /// The collective in which this rank noticed.
-        operation: Operation,
-        /// That collective's sequence number.
-        sequence: u64,
+        /// The collective in which this rank noticed, if it was in one.
+        call: Option<CallId>,
     },
     /// The group failed and the culprit is unknown.
     #[error(
         "rank {reporter} gave up {during}, and the rank at fault is unknown: {reason} \
-         (seen by rank {rank} in {operation} #{sequence})"
+         (seen by rank {rank}{})",
+        within(call)
     )]
     Unknown {
         /// The rank that reports.
@@ -39,10 +37,8 @@ pub enum CollectiveError {
         during: String,
         /// The reason that it gives.
         reason: String,
-        /// The collective in which this rank noticed.
-        operation: Operation,
-        /// That collective's sequence number.
-        sequence: u64,
+        /// The collective in which this rank noticed, if it was in one.
+        call: Option<CallId>,
     },
     /// A rank waited for another until the timeout.
     #[error("rank {rank} waited {waited:?} in {operation} #{sequence} for rank {culprit}, which {missing}")]
@@ -111,6 +107,11 @@ pub enum CollectiveError {
     },
 }
 
+/// Returns in which call a failure was noticed, in words.
+fn within(call: &Option<CallId>) -> String {
+    call.map_or(String::new(), |call| format!(" in {call}"))
+}
+
 impl CollectiveError {
     /// Returns the rank at fault, if it is not the reporting rank.
     pub fn culprit(&self) -> Option<u32> {
@@ -134,11 +135,13 @@ mod tests {
     fn messages_name_rank_operation_and_sequence() {
         let (rank, culprit, sequence) = (1, 2, 7);
         let operation = Operation::AllReduce;
-        let (during, reason) = ("forward of block 3".into(), "out of memory".into());
-        assert_eq!(
-            CollectiveError::Poisoned { rank, culprit, during, reason, operation, sequence }.to_string(),
-            "rank 2 failed during forward of block 3: out of memory (seen by rank 1 in all-reduce #7)"
-        );
+        let poisoned = |call| {
+            let (during, reason) = ("forward of block 3".into(), "out of memory".into());
+            CollectiveError::Poisoned { rank, culprit, during, reason, call }.to_string()
+        };
+        let message = "rank 2 failed during forward of block 3: out of memory (seen by rank 1";
+        assert_eq!(poisoned(Some(CallId { operation, sequence })), format!("{message} in all-reduce #7)"));
+        assert_eq!(poisoned(None), format!("{message})"));
         let (missing, waited) = ("never issued it", Duration::from_secs(60));
         assert_eq!(
             CollectiveError::Timeout { rank, culprit, missing, operation, sequence, waited }.to_string(),

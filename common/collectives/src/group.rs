@@ -1,8 +1,8 @@
 //! A rank's end of a process group.
 
+use crate::call_id::CallId;
 use crate::core::backend::{Backend, Result, Topic};
 use crate::core::call::{BufferShape, Call, Signature};
-use crate::core::call_id::CallId;
 use crate::core::observer::Observer;
 use crate::traffic::{CallTimer, Traffic};
 use device::{Buffer, DType};

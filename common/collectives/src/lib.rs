@@ -20,6 +20,7 @@
 //! machine or many, with the same sums. [`nccl`] goes under either, and lets NVIDIA's NCCL move the
 //! buffers that lie on GPUs. `core` holds what all of them share.
 
+mod call_id;
 mod core;
 mod error;
 mod group;
@@ -33,6 +34,7 @@ pub mod tcp;
 mod traffic;
 mod wire;
 
+pub use call_id::CallId;
 pub use core::backend::Topic;
 pub use error::CollectiveError;
 pub use group::{Bucket, ControlChannel, Group, GroupWatch, Pending};

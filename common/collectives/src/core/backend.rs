@@ -1,8 +1,8 @@
 //! The interface between a [`Group`](crate::Group) and the engine that moves its data.
 
 use super::call::{Call, Crossing};
-use super::call_id::CallId;
 use crate::CollectiveError;
+use crate::call_id::CallId;
 use crate::traffic::Waits;
 use device::Buffer;
 use events::Operation;
@@ -98,8 +98,9 @@ pub(crate) trait Backend: Send + Sync {
         self.blame(Some(self.member()), during, reason);
     }
 
-    /// Returns the group's failure, if it has failed, as an error of this rank in call `id`.
-    fn failure(&self, id: CallId) -> Option<CollectiveError>;
+    /// Returns the group's failure, if it has failed, as an error of this rank in `call`, or in no
+    /// call.
+    fn failure(&self, call: Option<CallId>) -> Option<CollectiveError>;
 
     /// Takes in the messages that have arrived, in an engine in which only this rank's thread does
     /// so.

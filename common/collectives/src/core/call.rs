@@ -1,7 +1,7 @@
 //! One collective as one rank issues it.
 
-use super::call_id::CallId;
 use super::observer::Observer;
+use crate::call_id::CallId;
 use device::DType;
 use events::event::NO_UNIT;
 use events::{CollectiveEvent, Operation, Progress, What};

@@ -1,9 +1,9 @@
 //! One member's view of one call.
 
 use super::call::Call;
-use super::call_id::CallId;
 use super::failure::{Awaited, Cause, Failure};
 use super::observer::Observer;
+use crate::call_id::CallId;
 use std::time::Duration;
 
 /// How a rank waits for other ranks: its clocks, and its end of the [wait

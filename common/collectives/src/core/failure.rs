@@ -1,8 +1,8 @@
 //! Why a group failed, and which rank is to blame.
 
 use super::call::Signature;
-use super::call_id::CallId;
 use crate::CollectiveError;
+use crate::call_id::CallId;
 use events::Operation;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -59,15 +59,14 @@ impl Failure {
         }
     }
 
-    /// Returns the error of `rank`, which notices the failure in call `id`.
-    pub(crate) fn seen_by(self, rank: u32, id: CallId) -> CollectiveError {
-        let (culprit, CallId { operation, sequence }) = (self.culprit, id);
-        let poisoned =
-            |during, reason| CollectiveError::Poisoned { rank, culprit, during, reason, operation, sequence };
+    /// Returns the error of `rank`, which notices the failure in `call`, or in no call.
+    pub(crate) fn seen_by(self, rank: u32, call: Option<CallId>) -> CollectiveError {
+        let culprit = self.culprit;
+        let poisoned = |during, reason| CollectiveError::Poisoned { rank, culprit, during, reason, call };
         match self.cause {
             Cause::Poisoned { during, reason } => poisoned(during, reason),
             Cause::Unknown { during, reason } => {
-                CollectiveError::Unknown { rank, reporter: culprit, during, reason, operation, sequence }
+                CollectiveError::Unknown { rank, reporter: culprit, during, reason, call }
             }
             Cause::Departed => {
                 poisoned("shutdown".into(), "it left the group while other ranks still waited for it".into())

@@ -2,7 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `call`, `call_id` | a call as a rank issues it, and its signature, which ranks compare |
+//! | `call` | a call as a rank issues it, and its signature, which ranks compare |
 //! | `context` | one member's view of one call: the call, its place, and how it waits |
 //! | `backend` | the interface between a group and its engine |
 //! | `buffers` | raw access to issued buffers in main memory |
@@ -16,7 +16,6 @@
 pub(crate) mod backend;
 pub(crate) mod buffers;
 pub(crate) mod call;
-pub(crate) mod call_id;
 pub(crate) mod context;
 pub(crate) mod deadline;
 pub(crate) mod failure;

@@ -2,7 +2,6 @@
 
 use crate::CollectiveError;
 use crate::core::backend::Backend;
-use crate::core::call_id::CallId;
 use std::sync::{Arc, Weak};
 
 /// A handle for waits on disks and copies: it reports the group's failure and pauses peers'
@@ -18,7 +17,7 @@ impl GroupWatch {
     pub fn failure(&self) -> Option<CollectiveError> {
         let backend = self.0.upgrade()?;
         backend.receive();
-        backend.failure(CallId::NONE)
+        backend.failure(None)
     }
 
     /// Publishes whether this rank is blocked on a disk or a copy: while it is, deadlines of ranks

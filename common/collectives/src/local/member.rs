@@ -5,10 +5,10 @@ use super::gpu::OnGpu;
 use super::published::{Published, on_gpus};
 use super::{Algorithm, Options, ring};
 use crate::CollectiveError;
+use crate::call_id::CallId;
 use crate::core::backend::{Backend, Outcome, Result};
 use crate::core::buffers::{Issued, Span};
 use crate::core::call::{Call, Crossing};
-use crate::core::call_id::CallId;
 use crate::core::context::{CallContext, Waiter};
 use crate::core::failure::{Failure, GroupResult};
 use crate::core::observer::Observer;
@@ -174,7 +174,7 @@ impl ThreadMember {
     }
 
     fn explain(&self, failure: Failure, call: &Call) -> CollectiveError {
-        failure.seen_by(self.global_rank(), call.id())
+        failure.seen_by(self.global_rank(), Some(call.id()))
     }
 }
 
@@ -261,8 +261,8 @@ impl Backend for ThreadMember {
         self.shared.poison(&Failure::new(self.global_ranks(), self.member, culprit, during, reason));
     }
 
-    fn failure(&self, id: CallId) -> Option<CollectiveError> {
-        self.shared.coordinator.failure().map(|failure| failure.seen_by(self.global_rank(), id))
+    fn failure(&self, call: Option<CallId>) -> Option<CollectiveError> {
+        self.shared.coordinator.failure().map(|failure| failure.seen_by(self.global_rank(), call))
     }
 
     fn publish_blocked(&self, blocked: bool) {

@@ -70,7 +70,7 @@ fn outward() -> Option<IpAddr> {
 /// Accepts, on rank 0, the ranks that connect in time and know the token.
 fn accept_all(listener: &TcpListener, key: Key, size: u32) -> std::io::Result<Vec<(u32, TcpStream)>> {
     let (mut links, deadline) = (Vec::new(), Instant::now() + TIMEOUT);
-    let mut acceptor = Acceptor::open(listener, key)?;
+    let mut acceptor = Acceptor::open(listener, key, size)?;
     while (links.len() as u32) < size - 1 {
         let Some(link) = acceptor.next(deadline)? else { break };
         links.push(link);

@@ -2,32 +2,34 @@
 
 use super::calls::{CallState, Transfer};
 use super::watched_communicator::{HostBarrier, WatchedCommunicator, stopwatch};
+use crate::call_id::CallId;
 use crate::core::call::{Call, Signature};
-use crate::core::call_id::CallId;
 use crate::core::observer::Observer;
 use device::DeviceError;
 use device::cuda::{Communication, Launching};
 use std::cell::RefCell;
 
 /// Returns a condition that ends a wait for NCCL: once the group has failed, or once the timeout is
-/// over. In the latter case it blames a rank. `count` is the number of steps that this rank has
-/// taken; `None` unless the last is one of the call's.
+/// over. In the latter case it blames a rank. Without a `call` this rank splits its communicator.
+/// `count` is the number of steps that this rank has taken; `None` unless the last is one of the
+/// call's.
 pub(crate) fn give_up_at_timeout<'a>(
     watched: &'a WatchedCommunicator,
-    id: CallId,
+    call: Option<CallId>,
     count: Option<u64>,
     observer: &'a Observer,
 ) -> impl Fn() -> Option<String> + 'a {
     let waited = RefCell::new(stopwatch(watched.paused(observer), watched.timeout));
     move || {
-        if watched.control.failure(id).is_some() {
+        if watched.control.failure(call).is_some() {
             return Some("the group has failed".into());
         }
         if waited.borrow_mut().look(watched.paused(observer)) < watched.timeout {
             return None;
         }
         let (culprit, reason) = watched.blame_for_timeout(count);
-        watched.control.blame(culprit, id.to_string(), reason.clone());
+        let during = call.map_or("the split of the communicator".into(), |call| call.to_string());
+        watched.control.blame(culprit, during, reason.clone());
         Some(reason)
     }
 }
@@ -40,9 +42,10 @@ pub(crate) fn give_up_at_timeout<'a>(
 /// wait the driver may hold a lock of the process. The kernel waits for the other ranks' kernels,
 /// which the driver then does not launch, on this GPU or on another.
 ///
-/// Where threads share a GPU, the kernel may be another rank's, which waits for this one's or, in a
-/// sub-group, for one of a third rank. So no rank enqueues before all members are ready to. While
-/// they do, no thread of the process begins an operation that waits for a context.
+/// Where threads share a GPU, rank A's queued kernel may block rank B's allocation while it waits
+/// for B's kernel or, in a sub-group, for one of a third rank. So all members first report that they
+/// are ready and then enqueue. Until all have enqueued, no thread of the process begins an operation
+/// that waits for a context.
 pub(crate) fn enqueue(
     watched: &WatchedCommunicator,
     call: &Call,
@@ -53,7 +56,7 @@ pub(crate) fn enqueue(
     let ready = watched.step();
     let _launching = match watched.host_barrier {
         HostBarrier::AroundEnqueue => {
-            let give_up = give_up_at_timeout(watched, call.id(), Some(ready), &call.observer);
+            let give_up = give_up_at_timeout(watched, Some(call.id()), Some(ready), &call.observer);
             watched.pass_barrier(ready, &give_up).map_err(nccl)?;
             Some(Launching::begin())
         }
@@ -64,7 +67,7 @@ pub(crate) fn enqueue(
     // has put the call's fence before the rank's next computation.
     let state = unsafe { watched.communicator.enqueue(transfers, stream.handle()) }.map_err(nccl)?;
     let count = watched.step();
-    let give_up = give_up_at_timeout(watched, call.id(), Some(count), &call.observer);
+    let give_up = give_up_at_timeout(watched, Some(call.id()), Some(count), &call.observer);
     if state == CallState::Running {
         watched.communicator.settle(&give_up).map_err(nccl)?;
     }

@@ -12,9 +12,9 @@ use super::setup::Connected;
 use super::watchdog::Watchdog;
 use super::watched_communicator::{HostBarrier, WatchedCommunicator};
 use crate::CollectiveError;
+use crate::call_id::CallId;
 use crate::core::backend::{Backend, Outcome, Result, Topic};
 use crate::core::call::{Call, Signature};
-use crate::core::call_id::CallId;
 use crate::core::observer::Observer;
 use crate::core::queue::CallQueue;
 use device::cuda::{Fence, Runtime};
@@ -85,7 +85,7 @@ impl NcclMember {
     /// group has failed: other ranks may have aborted their communicators.
     fn carry_out(&self, issued: &Issued) -> Result<Queued> {
         let outcome = self.control.wait(&issued.call)?;
-        match self.control.failure(issued.call.id()) {
+        match self.control.failure(Some(issued.call.id())) {
             Some(failure) => Err(failure),
             None => Ok((outcome, self.queue(issued)?)),
         }
@@ -120,11 +120,12 @@ impl NcclMember {
         if watched.communicator.blames_another() {
             watched.wait_for_failure();
         }
-        let before = self.control.failure(call.id());
+        let before = self.control.failure(Some(call.id()));
         self.control.poison(call.label(), reason.clone());
         watched.abort();
-        // The watchdog may report the same error of NCCL's: in the group's words, whoever comes first.
-        let failure = if by_nccl { self.control.failure(call.id()) } else { before };
+        // The watchdog may have failed the group with the same error of NCCL: return the group's
+        // failure, so that all ranks print one message.
+        let failure = if by_nccl { self.control.failure(Some(call.id())) } else { before };
         failure.unwrap_or_else(|| self.device_error(call, &reason))
     }
 
@@ -140,7 +141,7 @@ impl NcclMember {
     fn end(&self) {
         let Some(watched) = &self.watched else { return };
         watched.end();
-        let failed = || self.control.failure(CallId::NONE).is_some() || std::thread::panicking();
+        let failed = || self.control.failure(None).is_some() || std::thread::panicking();
         let since = Instant::now();
         let give_up = || {
             let late = since.elapsed() > self.timeout.min(LINGER);
@@ -161,7 +162,7 @@ impl NcclMember {
         let before = self.memory_probe.begin().map_err(|error| error.to_string())?;
         let color = members.first().copied().filter(|_| members.len() > 1);
         let observer = Observer::silent(self.global_rank());
-        let give_up = give_up_at_timeout(watched, CallId::NONE, None, &observer);
+        let give_up = give_up_at_timeout(watched, None, None, &observer);
         // SAFETY: every member of this group splits it at this point of its program, and nothing is
         // queued.
         let made = unsafe { watched.communicator.split(color, (me, members.len()), &give_up) }?;
@@ -202,7 +203,7 @@ impl Backend for NcclMember {
         if !self.calls.contains(call.sequence) {
             // Otherwise a rank that waits for that call first would be blocked until this rank
             // enqueues it.
-            let due = || self.calls.has_due_before(call.sequence) && self.failure(call.id()).is_none();
+            let due = || self.calls.has_due_before(call.sequence) && self.failure(Some(call.id())).is_none();
             debug_assert!(!due(), "{} is waited for before an earlier call on the GPU", call.label());
             return self.control.wait(call).inspect_err(|_| self.abort());
         }
@@ -225,8 +226,8 @@ impl Backend for NcclMember {
         self.control.blame(culprit, during, reason);
     }
 
-    fn failure(&self, id: CallId) -> Option<CollectiveError> {
-        self.control.failure(id)
+    fn failure(&self, call: Option<CallId>) -> Option<CollectiveError> {
+        self.control.failure(call)
     }
 
     fn receive(&self) {

@@ -69,7 +69,7 @@ impl Repeater {
         let Some(communicator) = &self.communicator else { return Ok(began.elapsed()) };
         let nccl = |reason| DeviceError::Cuda { call: "NCCL", reason };
         let give_up = || {
-            let failed = self.control.failure(call.id()).map(|error| error.to_string());
+            let failed = self.control.failure(Some(call.id())).map(|error| error.to_string());
             failed.or_else(|| (began.elapsed() > self.timeout).then(|| "it timed out".to_string()))
         };
         let done = self.runtime.communicate([], |stream| {

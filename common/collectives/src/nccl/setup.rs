@@ -7,7 +7,6 @@ use super::watchdog::Watchdog;
 use super::watched_communicator::{HostBarrier, stopwatch};
 use crate::CollectiveError;
 use crate::core::backend::{Backend, Topic};
-use crate::core::call_id::CallId;
 use crate::group::ControlChannel;
 use bytemuck::{Pod, Zeroable};
 use device::DeviceError;
@@ -21,8 +20,8 @@ use std::time::Duration;
 const SHARING: u32 = 23_000;
 /// A variable of the environment, and the value that it gets if it is not set.
 type Variable = (&'static str, &'static str);
-/// Variables that let ranks share a GPU: NCCL's permission, and enough hardware queues. A rank's
-/// kernels wait for other ranks' kernels; in one queue they could stand in front of them.
+/// Variables that let ranks share a GPU: NCCL's permission, and enough hardware queues. In a shared
+/// hardware queue a kernel that waits could block the kernel that it waits for.
 const SHARED: [Variable; 2] = [("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("CUDA_DEVICE_MAX_CONNECTIONS", "32")];
 /// The variable that ranks need if they are threads: it loads machine code at the start. Loading a
 /// kernel at its first launch may wait for everything that runs in its context, and delays launches
@@ -262,13 +261,13 @@ impl<'a> Setup<'a> {
         self.control.report_steps(1);
         let waited = RefCell::new(stopwatch(Duration::ZERO, self.timeout));
         let give_up = || {
-            let failed = self.control.failure(CallId::NONE).map(|error| error.to_string());
+            let failed = self.control.failure(None).map(|error| error.to_string());
             let timed_out = || waited.borrow_mut().look(Duration::ZERO) > self.timeout;
             failed.or_else(|| timed_out().then(|| self.blame_for_timeout()))
         };
         communicator
             .settle(&give_up)
-            .map_err(|reason| self.control.failure(CallId::NONE).unwrap_or_else(|| self.refused(reason)))?;
+            .map_err(|reason| self.control.failure(None).unwrap_or_else(|| self.refused(reason)))?;
         Ok(communicator)
     }
 

@@ -5,7 +5,6 @@ use super::calls::CommunicatorError;
 use super::communicator::{Communicator, GiveUp};
 use crate::core::backend::Backend;
 use crate::core::call::Call;
-use crate::core::call_id::CallId;
 use crate::core::deadline::poll_interval;
 use crate::core::observer::Observer;
 use crate::core::stopwatch::Stopwatch;
@@ -185,7 +184,7 @@ impl WatchedCommunicator {
         if let Some(Blame { culprit, during, reason }) = self.failure() {
             self.control.blame(culprit, during, reason);
         }
-        self.control.failure(CallId::NONE).is_some() && !self.over.swap(true, Ordering::AcqRel)
+        self.control.failure(None).is_some() && !self.over.swap(true, Ordering::AcqRel)
     }
 
     /// Returns how long waits for NCCL have been paused so far: with the run, and by members that
@@ -303,7 +302,7 @@ impl WatchedCommunicator {
     /// Blocks until the group has failed. Once NCCL has lost another rank, the watchdog fails it at
     /// the timeout.
     pub(crate) fn wait_for_failure(&self) {
-        while self.control.failure(CallId::NONE).is_none() {
+        while self.control.failure(None).is_none() {
             std::thread::sleep(POLL_INTERVAL);
         }
     }

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 /// How long a connection may take to prove itself.
 const PROVING: Duration = Duration::from_secs(5);
-/// Most connections that are read at once; for another one the oldest is closed.
-const MAX_CANDIDATES: usize = 256;
+/// Maximum number of strangers' connections that are read at once, beside those of the ranks; for
+/// another one the oldest is closed.
+const MAX_STRANGERS: usize = 256;
 
 /// A connection that has proven nothing yet.
 struct Candidate {
@@ -65,16 +66,21 @@ pub(crate) struct Acceptor<'a> {
     listener: &'a TcpListener,
     key: Key,
     candidates: Vec<Candidate>,
+    /// Maximum number of candidates.
+    limit: usize,
     /// The number of candidates with another key, and the address of the last.
     pub(crate) wrong_keys: Option<(usize, IpAddr)>,
 }
 
 impl<'a> Acceptor<'a> {
+    /// Returns an acceptor to which up to `ranks` ranks may connect at the same time.
+    ///
     /// # Errors
     /// The system's, if the listener cannot be used.
-    pub(crate) fn open(listener: &'a TcpListener, key: Key) -> io::Result<Self> {
+    pub(crate) fn open(listener: &'a TcpListener, key: Key, ranks: u32) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        Ok(Acceptor { listener, key, candidates: Vec::new(), wrong_keys: None })
+        let limit = MAX_STRANGERS + ranks as usize;
+        Ok(Acceptor { listener, key, candidates: Vec::new(), limit, wrong_keys: None })
     }
 
     /// Blocks until the next rank has proven itself, and returns it with its connection; `None` at
@@ -124,7 +130,7 @@ impl<'a> Acceptor<'a> {
                     AcceptError::TooManyFiles | AcceptError::Broken => return Err(error),
                 },
             }
-            if self.candidates.len() > MAX_CANDIDATES {
+            if self.candidates.len() > self.limit {
                 self.candidates.remove(0);
             }
         }
@@ -185,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_the_network_do_not_end_the_reception() {
+    fn network_errors_do_not_stop_accepting() {
         let of = |error: Errno| AcceptError::of(&error.into());
         for error in [Errno::AGAIN, Errno::NETDOWN, Errno::PROTO, Errno::HOSTUNREACH, Errno::NETUNREACH] {
             assert_eq!(of(error), AcceptError::NonePending, "{error}");

@@ -1,4 +1,4 @@
-//! Why the processes of a job cannot meet.
+//! Why the processes of a job cannot connect.
 
 use std::io;
 use std::time::Duration;

@@ -76,7 +76,7 @@ pub(crate) fn host(
     let begin = Instant::now();
     let mut joiners = Joiners::new(options.world_size);
     let system = |source| JoinError::System { what: "answer the other ranks", source };
-    let mut acceptor = Acceptor::open(rendezvous, options.key()).map_err(system)?;
+    let mut acceptor = Acceptor::open(rendezvous, options.key(), options.world_size).map_err(system)?;
     if let Err(reason) = gather(options, &mut acceptor, &mut joiners, &mut deadline) {
         refuse(&mut acceptor, joiners, &reason, deadline.min(Instant::now() + GRACE));
         return Err(JoinError::Refused(reason));

@@ -71,7 +71,7 @@ fn connect(
         peers[peer as usize] = Some(stream);
     }
     let system = |source| JoinError::System { what: "accept the other ranks' connections", source };
-    let mut acceptor = Acceptor::open(listener, directory.key).map_err(system)?;
+    let mut acceptor = Acceptor::open(listener, directory.key, options.world_size).map_err(system)?;
     loop {
         let is_missing = |peer: u32| peer > rank && peers[peer as usize].is_none();
         let missing: Vec<u32> = (0..options.world_size).filter(|&peer| is_missing(peer)).collect();

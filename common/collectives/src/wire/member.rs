@@ -5,10 +5,10 @@ use super::data::{self, Exchange, Portion};
 use super::mailbox::GroupFailure;
 use super::message::{Head, MAX_SCALARS, Phase, encode};
 use crate::CollectiveError;
+use crate::call_id::CallId;
 use crate::core::backend::{Backend, Outcome, Result};
 use crate::core::buffers::{Issued, Span};
 use crate::core::call::Call;
-use crate::core::call_id::CallId;
 use crate::core::context::{CallContext, Waiter};
 use crate::core::failure::{Failure, GroupResult};
 use crate::core::queue::CallQueue;
@@ -159,7 +159,7 @@ impl Backend for ProcessMember {
 
     fn issue(&self, call: &Arc<Call>, buffers: &mut [Buffer], bytes: &[u8]) -> Result<()> {
         if let Some(failure) = self.failed() {
-            return Err(failure.seen_by(self.global_rank(), call.id()));
+            return Err(failure.seen_by(self.global_rank(), Some(call.id())));
         }
         let Some(spans) = Span::of(buffers) else {
             let what = "buffers on a GPU: between processes it moves main memory only";
@@ -189,7 +189,7 @@ impl Backend for ProcessMember {
         let waits = Waits { peers, link: Duration::ZERO };
         outcome
             .map(|outcome| Outcome { waits, ..outcome })
-            .map_err(|failure| failure.seen_by(self.global_rank(), call.id()))
+            .map_err(|failure| failure.seen_by(self.global_rank(), Some(call.id())))
     }
 
     fn abandon(&self, call: &Call, during: String, reason: String) {
@@ -202,8 +202,8 @@ impl Backend for ProcessMember {
         self.fail(Failure::new(&self.global_ranks, self.member, culprit, during, reason));
     }
 
-    fn failure(&self, id: CallId) -> Option<CollectiveError> {
-        Some(self.failed()?.seen_by(self.global_rank(), id))
+    fn failure(&self, call: Option<CallId>) -> Option<CollectiveError> {
+        Some(self.failed()?.seen_by(self.global_rank(), call))
     }
 
     fn receive(&self) {

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parcels_are_used_again_where_they_fit() {
+    fn payloads_are_reused_where_they_fit() {
         let pool = PayloadPool::default();
         let mut payload = pool.take(10_001);
         payload.bytes_mut().fill(7);

@@ -5,14 +5,11 @@ use std::fmt;
 
 /// Identifies a call within its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CallId {
-    pub(crate) operation: Operation,
-    pub(crate) sequence: u64,
-}
-
-impl CallId {
-    /// Stands in where a failure is noticed outside any call.
-    pub(crate) const NONE: CallId = CallId { operation: Operation::Barrier, sequence: 0 };
+pub struct CallId {
+    /// The operation.
+    pub operation: Operation,
+    /// Its number, counted from 0.
+    pub sequence: u64,
 }
 
 impl fmt::Display for CallId {
