@@ -212,8 +212,13 @@ impl RankSnapshot {
         let flight = self.flight(at, event);
         (flight.event, flight.finished) = (event, Some(at));
         let landed = *flight;
-        // Collectives of a group finish in order, so the last events of older flights were lost.
-        self.flights.retain(|f| f.event.group != event.group || f.event.sequence > event.sequence);
+        // A rank waits for collectives of one operation in order, so the last events of older ones
+        // were lost. It may wait for an all-gather before an earlier reduce-scatter.
+        let is_over = |other: &CollectiveEvent| {
+            let is_older = other.operation == event.operation && other.sequence < event.sequence;
+            other.group == event.group && (is_older || other.sequence == event.sequence)
+        };
+        self.flights.retain(|flight| !is_over(&flight.event));
         if !matches!(event.operation, Operation::Barrier | Operation::Scalars) {
             self.last_flight = Some(landed);
             self.collectives += 1;

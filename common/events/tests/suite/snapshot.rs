@@ -62,6 +62,25 @@ fn hops_count_for_their_sender_whichever_rank_emits_them() {
     assert_eq!(*snapshot.ranks[1].sent.by_receiver, [14, 0]);
 }
 
+/// A rank waits for the second all-gather before the earlier reduce-scatter; the last event of the
+/// first all-gather is lost.
+#[test]
+fn a_collective_is_in_flight_until_the_rank_has_waited_for_it() {
+    use Operation::{AllGather, ReduceScatter};
+    let events = [
+        at(1, 0, collective(AllGather, Progress::Issued, 0, 0, 0)),
+        at(2, 0, collective(ReduceScatter, Progress::Issued, 1, 0, 0)),
+        at(3, 0, collective(AllGather, Progress::Issued, 2, 1, 0)),
+        at(4, 0, collective(AllGather, Progress::Finished, 2, 1, 36)),
+        at(7, 0, collective(ReduceScatter, Progress::Finished, 1, 0, 36)),
+    ];
+    let rank = |upto: usize| fold(&events[..upto]).ranks[0].clone();
+    assert_eq!([1, 2, 3, 4, 5].map(|upto| rank(upto).flights.len()), [1, 2, 3, 1, 0]);
+    assert_eq!(rank(4).flights[0].event.operation, ReduceScatter);
+    assert_eq!(rank(5).last_flight.map(|flight| (flight.issued, flight.finished)), Some((2, Some(7))));
+    assert_eq!(rank(5).collectives, 2);
+}
+
 /// The last event of the first transfer is lost.
 #[test]
 fn transfers_are_in_flight_until_waited_for() {
