@@ -27,14 +27,14 @@ fn sources() -> Vec<PathBuf> {
     let root = root();
     // Crates that others stand on are built before most sources.
     let below: &[&str] = match env::var("CARGO_PKG_NAME").as_deref() {
-        Ok("viz") => &["common/events/src", "common/shell/src", "viz/src"],
+        Ok("viz") => &["common/events/src", "common/shell/src", "viz/screen/src", "viz/src"],
         Ok("planner") => &["common/events/src", "common/shell/src", "common/model/src", "common/planner/src"],
         _ => &[],
     };
     if !below.is_empty() {
         return below.iter().map(|folder| root.join(folder)).collect();
     }
-    let crates = [root.to_path_buf(), root.join("common")];
+    let crates = [root.to_path_buf(), root.join("common"), root.join("viz")];
     let entries = crates.iter().flat_map(fs::read_dir).flatten().flatten().map(|entry| entry.path());
     let parts = entries.flat_map(|folder| ["src", "program"].map(|part| folder.join(part)));
     let mut folders: Vec<PathBuf> = parts

@@ -9,10 +9,10 @@
 
 use events::{CollectiveEvent, Event, Operation, Pass, Progress, Snapshot, What};
 use planner::Stage;
+use screen::window::Window;
 use std::collections::BTreeMap;
 use tests::{median, recorded, train};
 use trainer::{Failure, Report};
-use viz::window::Window;
 
 const RANKS: usize = 2;
 const STEPS: u32 = 8;
@@ -219,7 +219,7 @@ fn shown_as_hidden(events: &[Event]) -> f64 {
     let mut window = Window::new(&Snapshot::new(RANKS as u32, 0));
     events.iter().for_each(|event| window.apply(event));
     let step = window.steps.back().unwrap();
-    let measured = viz::overlap::measure(&window, (step.from, step.to.unwrap()));
+    let measured = screen::overlap::measure(&window, (step.from, step.to.unwrap()));
     measured.iter().map(|rank| rank.overlapped as f64 / rank.communication as f64).fold(1.0, f64::min)
 }
 

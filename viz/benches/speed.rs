@@ -8,13 +8,13 @@ mod simulate;
 use events::{Recorder, Recording};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use screen::app::{App, EventSource};
+use screen::player::Player;
+use screen::theme::Theme;
+use screen::{View, view};
 use simulate::SimulationPlan;
 use std::error::Error;
 use std::time::{Duration, Instant};
-use viz::app::{App, EventSource};
-use viz::player::Player;
-use viz::theme::Theme;
-use viz::{View, view};
 
 const EVENTS: usize = 1_000_000;
 

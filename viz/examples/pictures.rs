@@ -7,15 +7,16 @@
 mod simulate;
 
 use events::Recording;
+use screen::app::{App, EventSource};
+use screen::player::{Motion, Player};
+use screen::theme::Theme;
+use screen::timeline::Timeline;
+use screen::{View, view};
 use simulate::SimulationPlan;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
-use viz::app::{App, EventSource};
-use viz::player::{Motion, Player};
-use viz::theme::Theme;
-use viz::timeline::Timeline;
-use viz::{View, export, view};
+use viz::export;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -1,9 +1,9 @@
 //! The command line of the program.
 
-use crate::app::{App, EventSource};
-use crate::player::{FASTEST, Player, SLOWEST};
-use crate::{DisplayOptions, View};
 use clap::{Args, Parser, Subcommand};
+use screen::app::{App, EventSource};
+use screen::player::{FASTEST, Player, SLOWEST};
+use screen::{DisplayOptions, View};
 use shell::{ShellCommand, whole};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;

@@ -1,9 +1,7 @@
-//! The terminal visualizer. It shows a run in this process, a run in another process, or a
-//! recording.
+//! The `viz` program: its command line, and what it writes for other programs.
 
 #![forbid(unsafe_code)]
 
-pub mod app;
 pub mod cli;
 /// Writes pictures and traces of runs for other programs.
 pub mod export {
@@ -11,26 +9,3 @@ pub mod export {
     pub mod svg;
     pub mod trace;
 }
-pub mod failure;
-pub mod gaps;
-pub mod groups;
-pub mod input;
-pub mod narration;
-pub mod open;
-pub mod overlap;
-pub mod places;
-pub mod player;
-pub mod ranking;
-pub mod terminal;
-pub mod theme;
-pub mod timeline;
-pub mod ui;
-pub mod view;
-pub mod window;
-pub mod words;
-
-pub use app::Departure;
-pub use input::View;
-pub use open::{DisplayOptions, LiveOptions, attached, live, recorded};
-pub use terminal::terminal_available;
-pub use ui::VizError;

@@ -2,18 +2,18 @@
 
 use clap::FromArgMatches;
 use events::{Attachment, Growth, Recording, RecordingError, runs};
+use screen::app::{App, EventSource};
+use screen::player::{Motion, Player};
+use screen::theme::Theme;
+use screen::timeline::Timeline;
+use screen::{DisplayOptions, ScreenError, view, words};
 use std::error::Error;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
-use viz::app::{App, EventSource};
 use viz::cli::{Cli, Command, Export, Start, command, named};
 use viz::export::{asciicast, svg, trace};
-use viz::player::{Motion, Player};
-use viz::theme::Theme;
-use viz::timeline::Timeline;
-use viz::{DisplayOptions, VizError, view, words};
 
 /// Default speed in run seconds per real second.
 const SPEED: f64 = 0.1;
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 /// Returns 1 if the program could not do its work, 2 if it was given the wrong flags, files or environment.
 fn code(error: &(dyn Error + 'static)) -> u8 {
     match error.downcast_ref() {
-        Some(VizError::NoTerminal) => 2,
+        Some(ScreenError::NoTerminal) => 2,
         Some(_) => 1,
         None if error.is::<CannotWrite>() => 1,
         None => 2,
@@ -49,16 +49,16 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
             let recording = Recording::parse(Path::new("the shipped recording"), SHIPPED.to_vec())?;
             let start = Start { step: Some(1), speed: Some(0.05), paused: false, view: None };
             let app = begin(vec![Player::recorded(recording)?], &start)?;
-            print_failure(viz::recorded(app, None, display))
+            print_failure(screen::recorded(app, None, display))
         }
         Some(Command::Attach { run, control, view }) => {
             let named = |run: String| Ok(Some(runs::attach(&runs::directory(), &run)?));
             let Some(attachment) = run.map_or_else(only_run, named)? else { return list() };
-            print_failure(viz::attached(vec![attachment], Vec::new(), control, Some(view), display))
+            print_failure(screen::attached(vec![attachment], Vec::new(), control, Some(view), display))
         }
         Some(Command::Replay { file, follow: true, start }) => follow(&file, &start, display),
         Some(Command::Replay { file, start, .. }) => {
-            print_failure(viz::recorded(begin(open(&[file])?, &start)?, None, display))
+            print_failure(screen::recorded(begin(open(&[file])?, &start)?, None, display))
         }
         Some(Command::Compare { runs, start }) => compare(&runs, &start, display),
         Some(Command::Export(export)) => write_pictures(&export, display),
@@ -71,7 +71,7 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
 }
 
 /// Prints the error message of a run that failed: the screen may have cut it off.
-fn print_failure(failure: Result<Option<String>, VizError>) -> Result<(), Box<dyn Error>> {
+fn print_failure(failure: Result<Option<String>, ScreenError>) -> Result<(), Box<dyn Error>> {
     if let Some(message) = failure? {
         events::complain!("{}", events::say::visible(&message));
     }
@@ -87,7 +87,7 @@ fn open(files: &[PathBuf]) -> Result<Vec<Player>, RecordingError> {
 fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let (files, names): (Vec<PathBuf>, Vec<PathBuf>) = runs.iter().cloned().partition(|run| run.is_file());
     if names.is_empty() {
-        return print_failure(viz::recorded(begin(open(&files)?, start)?, None, display));
+        return print_failure(screen::recorded(begin(open(&files)?, start)?, None, display));
     }
     let recorded = open(&files)?;
     let attach = |run: &PathBuf| {
@@ -100,12 +100,12 @@ fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(
         let what = format!("{run} is a run in progress: --step, --speed and --paused are for recordings");
         return Err(what.into());
     }
-    print_failure(viz::attached(attached, recorded, false, start.view, display))
+    print_failure(screen::attached(attached, recorded, false, start.view, display))
 }
 
 /// Returns the run in progress if there is exactly one and a terminal to show it in.
 fn only_run() -> Result<Option<Attachment>, Box<dyn Error>> {
-    let runs = if viz::terminal_available() { runs::list(&runs::directory())? } else { Vec::new() };
+    let runs = if screen::terminal_available() { runs::list(&runs::directory())? } else { Vec::new() };
     Ok(<[_; 1]>::try_from(runs).ok().map(|[run]| run.attachment))
 }
 
@@ -158,7 +158,7 @@ fn follow(file: &Path, start: &Start, display: DisplayOptions) -> Result<(), Box
     if start.step.is_none() && !start.paused {
         app.players[0].set_motion(Motion::Following);
     }
-    print_failure(viz::recorded(app, Some(growth), display))
+    print_failure(screen::recorded(app, Some(growth), display))
 }
 
 fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>> {

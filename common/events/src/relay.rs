@@ -138,8 +138,8 @@ impl Inlets {
         let outgoing = links.iter().map(TcpStream::try_clone).collect::<io::Result<Vec<_>>>()?;
         pace.share_between_processes();
         let controls = pace.listen();
-        // Requests must not be mixed with answers about the clock: each reader drops its `telling`
-        // once it has answered.
+        // Forwards no request until every reader thread has answered its peer's question about the
+        // clock: both use the same connection.
         let (telling, told) = mpsc::channel::<()>();
         std::thread::Builder::new().name("controls".into()).spawn(move || {
             told.iter().for_each(drop);
@@ -194,6 +194,3 @@ fn read(mut link: TcpStream, feed: &Feed) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -60,7 +60,7 @@ pub use phases::{PerPhase, RunCounts};
 pub use placement::{
     Limits, MIN_STREAM_PIECES, Placement, STREAM_BUFFER, STREAM_BUFFERS, SUB_GROUP, Saving, place_word,
 };
-pub use predict::{Prediction, RankPrediction, peaks_without_updates, predict};
+pub use predict::{Prediction, RankPrediction, Requirements, peaks_without_updates, predict, requirements};
 pub use recipe::{ModelStates, Recipe};
 pub use remedies::{Remedies, Remedy, Room, change, remedies};
 pub use stage::Stage;

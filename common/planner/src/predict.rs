@@ -120,11 +120,12 @@ pub fn peaks_without_updates(job: &Job) -> Result<[Memory; Place::ALL.len()], In
 }
 
 /// The memory that one rank of a job requires, and the bytes that it moves.
-pub(crate) struct Requirements {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Requirements {
     /// Peak bytes over all classes together, in [`Place::ALL`]'s order.
-    pub(crate) peaks: [u64; Place::ALL.len()],
+    pub peaks: [u64; Place::ALL.len()],
     /// Bytes moved between these places per step.
-    pub(crate) moves: u64,
+    pub moves: u64,
 }
 
 /// Maximum number of micro-batches that [`requirements`] walks. The third begins with everything
@@ -133,8 +134,11 @@ pub(crate) struct Requirements {
 /// begins in the same state, so its peak is the same.
 const WALKED: usize = 3;
 
-/// Returns the requirements of one rank of `job`.
-pub(crate) fn requirements(job: &Job) -> Result<Requirements, InvalidJob> {
+/// Returns the requirements of one rank of `job`, from few of its micro-batches.
+///
+/// # Errors
+/// [`InvalidJob`] if no run can have these numbers.
+pub fn requirements(job: &Job) -> Result<Requirements, InvalidJob> {
     job.validate()?;
     let walked = job.micro_batches.min(WALKED);
     let fewer = Job { micro_batches: walked, ..job.clone() };
@@ -148,41 +152,4 @@ pub(crate) fn requirements(job: &Job) -> Result<Requirements, InvalidJob> {
     let more = (job.micro_batches - walked) as u64;
     let moves = step + passes / walked as u64 * more;
     Ok(Requirements { peaks: memory.map(|memory| memory.total_peak), moves })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::placement::Placement;
-    use crate::stage::Stage;
-    use crate::strategy::Strategy;
-    use model::{ModelConfig, Wrap};
-
-    /// Compares with the walk over every micro-batch.
-    #[test]
-    fn needs_are_those_of_all_micro_batches() {
-        for (optimizer, parameters) in Place::ALL.iter().flat_map(|&o| Place::ALL.map(|p| (o, p))) {
-            let placement = Placement { optimizer, parameters, ..Placement::default() };
-            for (wrap, strategy) in [
-                (Wrap::Model, Strategy::ShardGradOp),
-                (Wrap::Model, Strategy::FullShard),
-                (Wrap::Block, Strategy::FullShard),
-            ] {
-                for (overlap, reduce_bucket) in [(true, None), (true, Some(u64::MAX)), (false, None)] {
-                    let job = Job { wrap, strategy, overlap, reduce_bucket, placement, tokens: 8, ..tiny() };
-                    for micro_batches in 1..=6 {
-                        let job = Job { micro_batches, ..job.clone() };
-                        let all = predict(&job).unwrap().ranks[0];
-                        let Requirements { peaks, moves } = requirements(&job).unwrap();
-                        assert_eq!(peaks, Place::ALL.map(|place| all.place(place).total_peak), "{job:?}");
-                        assert_eq!(moves, all.transfers.step.total_bytes(), "{job:?}");
-                    }
-                }
-            }
-        }
-    }
-
-    fn tiny() -> Job {
-        Job { batch_size: 1, ..Job::new(ModelConfig::tiny(), Stage::SHARDS_PARAMETERS, 2) }
-    }
 }

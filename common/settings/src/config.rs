@@ -90,7 +90,7 @@ pub struct Config {
     /// The time for which a rank waits for its peers before it times out.
     pub timeout: Duration,
     /// The screen; `None` for plain lines.
-    pub screen: Option<viz::LiveOptions>,
+    pub screen: Option<screen::LiveOptions>,
     /// Whether each rank emits its own metrics of a step before anything is summed.
     pub contributions: bool,
     /// Whether every kernel is timed, for the report's rows by kind. No flag sets it; `gpu-bench`
@@ -334,10 +334,10 @@ fn check_idle(args: &TrainArgs) -> Result<()> {
 }
 
 /// Returns the screen's options; `None` without a terminal or with `--headless`.
-fn screen(args: &TrainArgs) -> Option<viz::LiveOptions> {
-    let wanted = !args.watching.headless && viz::terminal_available();
+fn screen(args: &TrainArgs) -> Option<screen::LiveOptions> {
+    let wanted = !args.watching.headless && screen::terminal_available();
     let WatchArgs { paused, pace, view, display, .. } = args.watching;
-    wanted.then_some(viz::LiveOptions { paused, pace, view, display })
+    wanted.then_some(screen::LiveOptions { paused, pace, view, display })
 }
 
 #[cfg(test)]

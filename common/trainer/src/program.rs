@@ -15,6 +15,7 @@ use crate::watch::Watch;
 use crate::witness::Witness;
 use events::lock;
 use report::Report;
+use screen::Departure;
 use settings::cli::TrainArgs;
 use settings::config::DEFAULT_MODEL;
 use settings::findings::Findings;
@@ -22,7 +23,6 @@ use settings::{Config, Failure, Given, Result, communication, process};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
-use viz::Departure;
 
 /// Returns the signal that ended `plan`'s run before its last step or validation, given the number
 /// of `steps` done in this process. If a key ended it, the signal is the key's, or SIGINT. `None`
@@ -208,7 +208,7 @@ fn on_screen(
     plan: &Plan,
     ranks: Ranks,
     watch: &Watch,
-    (options, speed): (viz::LiveOptions, &Arc<Speed>),
+    (options, speed): (screen::LiveOptions, &Arc<Speed>),
     report_event: &Observer<'_>,
 ) -> Result<Report> {
     launch::silence_rank_panics();
@@ -228,7 +228,7 @@ fn on_screen(
             watch.hub.end();
             report
         });
-        let screen = viz::live(subscription, watch.pace.clone(), options, plan.stop.flag.clone());
+        let screen = screen::live(subscription, watch.pace.clone(), options, plan.stop.flag.clone());
         after_screen(plan, watch, speed, output, screen.as_ref().ok())?;
         let report = signals::explain_delay(&plan.stop, plan.stops_after(), || ranks.join())
             .unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));

@@ -6,12 +6,12 @@ use collectives::hostile;
 use device::CountingAllocator;
 use events::header::UnitHeader;
 use events::{Message, Recording, RunHeader, frame};
+use screen::app::{App, EventSource};
+use screen::input::View;
+use screen::player::{Motion, Player};
+use screen::theme::{Depth, Theme};
+use screen::timeline::Timeline;
 use std::path::Path;
-use viz::app::{App, EventSource};
-use viz::input::View;
-use viz::player::{Motion, Player};
-use viz::theme::{Depth, Theme};
-use viz::timeline::Timeline;
 
 /// Decoders may reserve a mebibyte before they know how many elements follow.
 const MESSAGE: Bound = Bound { constant: 2 << 20, factor: 64 };
@@ -89,7 +89,7 @@ fn damaged_inside(frames: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
 fn draw(app: &mut App, number: u64) {
     app.view = View::ALL[number as usize % View::ALL.len()];
     let theme = Theme { depth: Depth::Truecolor, ascii: false };
-    viz::view::picture(app, theme, 80, 24);
+    screen::view::picture(app, theme, 80, 24);
 }
 
 #[test]

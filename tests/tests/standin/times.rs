@@ -3,11 +3,11 @@
 
 use events::{Event, Operation, Pass, Progress, Recording, Route, Snapshot, What, Work};
 use planner::Stage;
+use screen::window::Window;
 use serde_json::Value;
 use std::collections::HashMap;
 use tests::{fixture, standin_or_return, train};
 use viz::export::trace;
-use viz::window::Window;
 
 const RANKS: u32 = 2;
 

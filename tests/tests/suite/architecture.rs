@@ -68,7 +68,7 @@ fn is_exercise(folder: &Path) -> bool {
 
 #[test]
 fn no_crate_depends_upwards() {
-    let rooms: [(&str, &str, &str); 25] = [
+    let rooms: [(&str, &str, &str); 26] = [
         ("events", "common/events", "storage"),
         ("device", "common/device", "events"),
         ("collectives", "common/collectives", "events device"),
@@ -80,11 +80,12 @@ fn no_crate_depends_upwards() {
         ("offload", "common/offload", "events device collectives storage"),
         ("sharding", "common/sharding", "events device collectives model offload"),
         ("checkpoint", "common/checkpoint", "events device model storage text"),
-        ("viz", "viz", "events shell"),
+        ("screen", "viz/screen", "events"),
+        ("viz", "viz", "events screen shell"),
         (
             "settings",
             "common/settings",
-            "events device collectives model planner sharding checkpoint storage shell text viz",
+            "events device collectives model planner sharding checkpoint storage shell text screen",
         ),
         ("deepspeed", "common/deepspeed", "events device model planner sharding checkpoint settings"),
         (
@@ -96,7 +97,7 @@ fn no_crate_depends_upwards() {
             "trainer",
             "common/trainer",
             "events device collectives model planner offload sharding checkpoint storage text settings \
-             deepspeed report viz",
+             deepspeed report screen",
         ),
         ("zero0-ddp", "zero0-ddp", STAGE),
         ("zero1", "zero1", STAGE),
@@ -107,7 +108,7 @@ fn no_crate_depends_upwards() {
         (
             "tutorials",
             "tutorials",
-            "events storage shell model checkpoint viz settings deepspeed report trainer planner stages",
+            "events storage shell model checkpoint screen viz settings deepspeed report trainer planner stages",
         ),
         (
             "exercises",
@@ -148,6 +149,23 @@ fn no_crate_depends_upwards() {
         }
     }
     assert!(tested_with >= 5, "the manifests' dev-dependencies were read");
+}
+
+/// A library with `test = false` has no tests in its sources, where they would never run.
+#[test]
+fn every_test_in_a_crates_sources_runs() {
+    let mut tested = 0;
+    for manifest in manifests(&root()) {
+        let text = fs::read_to_string(&manifest).unwrap();
+        let library = text.split("\n[lib]").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap_or("");
+        let is_tested = !library.lines().any(|line| line == "test = false");
+        for path in sources(&manifest.with_file_name("src")) {
+            let has_tests = fs::read_to_string(&path).unwrap().contains("#[cfg(test)]");
+            assert!(is_tested || !has_tests, "{}: its crate's library is not tested", path.display());
+            tested += usize::from(has_tests);
+        }
+    }
+    assert!(tested > 50, "the search finds what is there");
 }
 
 /// True if `room` reaches `other` along `edges`.

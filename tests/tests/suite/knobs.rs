@@ -4,10 +4,10 @@
 use clap::CommandFactory;
 use events::{Class, Operation, Pass, Snapshot};
 use planner::Stage;
+use screen::overlap;
+use screen::window::{CollectiveSpan, MemorySample, PassSpan, RankWindow, Window};
 use std::collections::BTreeMap;
 use tests::{STAGES, fixture, recorded, run};
-use viz::overlap;
-use viz::window::{CollectiveSpan, MemorySample, PassSpan, RankWindow, Window};
 
 const RANKS: u32 = 2;
 /// A link on which a gather or a reduction takes about as long as a pass over a unit.

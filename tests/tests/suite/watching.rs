@@ -2,13 +2,13 @@
 
 use events::Recording;
 use planner::Stage;
+use screen::app::{App, EventSource};
+use screen::player::{Motion, Player};
+use screen::theme::Theme;
+use screen::timeline::Timeline;
+use screen::{View, view};
 use std::path::Path;
 use tests::train;
-use viz::app::{App, EventSource};
-use viz::player::{Motion, Player};
-use viz::theme::Theme;
-use viz::timeline::Timeline;
-use viz::{View, view};
 
 const RUN: &str = "--gpus 4 --steps 2 --batch-size 1 --seq-len 16 --threads 1";
 

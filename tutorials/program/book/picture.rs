@@ -2,14 +2,14 @@
 
 use clap::Parser;
 use events::{Boundary, Recording};
+use screen::app::App;
+use screen::player::Player;
+use screen::theme::Theme;
+use screen::view;
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
-use viz::app::App;
 use viz::cli::Moment;
 use viz::export::svg;
-use viz::player::Player;
-use viz::theme::Theme;
-use viz::view;
 
 /// A moment of recordings, in the arguments of `viz export`.
 #[derive(Parser, Debug)]

@@ -3,10 +3,10 @@
 use super::profile::Profile;
 use events::Class;
 use report::time;
+use screen::theme::{class_colour, class_glyph};
 use settings::size::human;
 use std::fmt::Write;
 use viz::export::svg::css;
-use viz::theme::{class_colour, class_glyph};
 
 /// Classes from bottom to top; those that live longest come first.
 const STACK: [Class; 7] = [

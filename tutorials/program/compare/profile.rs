@@ -1,8 +1,8 @@
 //! A rank's memory over one step, from a recording.
 
 use events::{Class, Place, Recording, RecordingError, What};
+use screen::window::MemorySample;
 use std::path::Path;
-use viz::window::MemorySample;
 
 const CLASSES: usize = Class::ALL.len();
 

@@ -6,7 +6,7 @@ use crate::input::View;
 use crate::player::{Motion, Player};
 use crate::theme::{Depth, Theme};
 use crate::timeline::Timeline;
-use crate::ui::{self, Connection, VizError};
+use crate::ui::{self, Connection, ScreenError};
 use events::{Attachment, Control, Growth, Pace, Subscription};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,13 +72,13 @@ impl Drop for Stopper {
 /// unless the person has detached from the run.
 ///
 /// # Errors
-/// [`VizError`]. The terminal is restored and `stop` is set.
+/// [`ScreenError`]. The terminal is restored and `stop` is set.
 pub fn live(
     subscription: Subscription,
     pace: Arc<Pace>,
     options: LiveOptions,
     stop: Arc<AtomicBool>,
-) -> Result<Departure, VizError> {
+) -> Result<Departure, ScreenError> {
     let mut stopper = Stopper { stop, pace: pace.clone(), armed: true };
     let timeline = Timeline::live(subscription.header.clone(), "");
     let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
@@ -97,14 +97,14 @@ pub fn live(
 /// that was shown as failed when the screen was left.
 ///
 /// # Errors
-/// [`VizError`].
+/// [`ScreenError`].
 pub fn attached(
     runs: Vec<Attachment>,
     recorded: Vec<Player>,
     control: bool,
     view: Option<View>,
     display: DisplayOptions,
-) -> Result<Option<String>, VizError> {
+) -> Result<Option<String>, ScreenError> {
     let timeline = |run: &Attachment| Timeline::live(run.header.clone(), &run.name);
     let followed = runs.iter().map(|run| Player::new(timeline(run), Motion::Following));
     let players = followed.chain(recorded).collect();
@@ -117,16 +117,16 @@ pub fn attached(
 /// Returns the error of a run that was shown as failed when the screen was left.
 ///
 /// # Errors
-/// [`VizError`].
+/// [`ScreenError`].
 pub fn recorded(
     app: App,
     growth: Option<Growth>,
     display: DisplayOptions,
-) -> Result<Option<String>, VizError> {
+) -> Result<Option<String>, ScreenError> {
     watch(app, Connection::Recorded(growth), display)
 }
 
-fn watch(app: App, connection: Connection, display: DisplayOptions) -> Result<Option<String>, VizError> {
+fn watch(app: App, connection: Connection, display: DisplayOptions) -> Result<Option<String>, ScreenError> {
     let (_, app) = ui::run(app, connection, display.theme())?;
     Ok(failure::shown(&app.player().scene().now).map(|failure| failure.message.to_string()))
 }

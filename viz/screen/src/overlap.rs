@@ -1,6 +1,7 @@
 //! Measures how much communication overlaps with computation, and how long each rank waits for
 //! which other rank, for copies and for its disk.
 
+use crate::intervals::{Interval, length, merged, without};
 use crate::window::{CollectiveSpan, RankWindow, Window};
 use std::collections::BTreeMap;
 
@@ -26,40 +27,6 @@ pub struct Overlap {
     pub waiting: u64,
     /// The waiting time for each rank, the last of its collective.
     pub waited_for: Vec<u64>,
-}
-
-type Interval = (u64, u64);
-
-/// Returns the union of `intervals`, sorted and disjoint.
-fn merged(mut intervals: Vec<Interval>) -> Vec<Interval> {
-    intervals.retain(|(from, to)| from < to);
-    intervals.sort_unstable();
-    let mut out: Vec<Interval> = Vec::with_capacity(intervals.len());
-    for (from, to) in intervals {
-        match out.last_mut() {
-            Some(last) if from <= last.1 => last.1 = last.1.max(to),
-            _ => out.push((from, to)),
-        }
-    }
-    out
-}
-
-fn length(intervals: &[Interval]) -> u64 {
-    intervals.iter().map(|(from, to)| to - from).sum()
-}
-
-/// Returns `a` without `b`.
-fn without(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
-    let (mut out, mut rest) = (Vec::new(), b);
-    for &(mut from, to) in a {
-        rest = &rest[rest.partition_point(|(_, end)| *end <= from)..];
-        for &(start, end) in rest.iter().take_while(|(start, _)| *start < to) {
-            out.push((from, start));
-            from = end;
-        }
-        out.push((from, to));
-    }
-    merged(out)
 }
 
 /// Returns the intervals in which a rank is idle because it waits for its disk or, if not `disk`,
@@ -226,6 +193,3 @@ impl<'a> Meeting<'a> {
         })
     }
 }
-
-#[cfg(test)]
-mod tests;

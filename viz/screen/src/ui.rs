@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// The reason why the screen was left or could not be shown.
 #[derive(Debug, thiserror::Error)]
-pub enum VizError {
+pub enum ScreenError {
     /// The terminal cannot be used.
     #[error("cannot use the terminal: {0}")]
     Terminal(#[from] io::Error),
@@ -47,7 +47,7 @@ pub(crate) enum Connection {
 
 impl Connection {
     /// Returns new messages, by player.
-    fn poll(&mut self) -> Result<Vec<Vec<Message>>, VizError> {
+    fn poll(&mut self) -> Result<Vec<Vec<Message>>, ScreenError> {
         match self {
             Connection::Recorded(_) => Ok(Vec::new()),
             Connection::Live(subscription, _) => Ok(vec![subscription.poll()]),
@@ -56,7 +56,7 @@ impl Connection {
     }
 
     /// Returns the bytes by which the recording has grown.
-    fn grown(&mut self) -> Result<Vec<u8>, VizError> {
+    fn grown(&mut self) -> Result<Vec<u8>, ScreenError> {
         match self {
             Connection::Recorded(Some(growth)) => Ok(growth.read_on()?),
             _ => Ok(Vec::new()),
@@ -130,9 +130,9 @@ impl Budget {
 
 /// Shows `app` until the person leaves. Sends requests to the runs through `connection`. Returns
 /// how the screen was left, and its last state.
-pub(crate) fn run(app: App, connection: Connection, theme: Theme) -> Result<(Departure, App), VizError> {
+pub(crate) fn run(app: App, connection: Connection, theme: Theme) -> Result<(Departure, App), ScreenError> {
     if !crate::terminal::terminal_available() {
-        return Err(VizError::NoTerminal);
+        return Err(ScreenError::NoTerminal);
     }
     let mut screen = Screen::enter(theme)?;
     if let Connection::Live(_, pace) = &connection {
@@ -166,7 +166,7 @@ struct Session {
 
 impl Session {
     /// Runs one turn of the main loop. Returns how the screen is left; `None` if it is not.
-    fn turn(&mut self) -> Result<Option<Departure>, VizError> {
+    fn turn(&mut self) -> Result<Option<Departure>, ScreenError> {
         if let Some(signal) = self.screen.signal() {
             let effect = match signal {
                 SIGTSTP => Effect::Suspend,
@@ -184,7 +184,7 @@ impl Session {
         }
         if let Some(panic) = self.screen.panic() {
             // The ranks may be waiting for the thread that panicked.
-            return Err(VizError::Panicked(panic));
+            return Err(ScreenError::Panicked(panic));
         }
         self.changed |= self.app.receive(self.connection.poll()?);
         let grown = self.connection.grown()?;
@@ -210,7 +210,7 @@ impl Session {
         self.changed |= before != shown(&self.app);
     }
 
-    fn draw(&mut self) -> Result<(), VizError> {
+    fn draw(&mut self) -> Result<(), ScreenError> {
         let app = &self.app;
         let busy = app.source == EventSource::Live && !app.held && app.pace >= 1.0 && !app.at_end_of_run();
         if (self.asked || self.changed) && self.budget.allows(self.asked || !busy, &self.connection) {
@@ -223,7 +223,7 @@ impl Session {
 
     /// Waits for keys until the next picture is due, and applies them. Returns how the screen is
     /// left; `None` if it is not. A closed terminal counts as its signal.
-    fn keys(&mut self) -> Result<Option<Departure>, VizError> {
+    fn keys(&mut self) -> Result<Option<Departure>, ScreenError> {
         let timeout = match self.app.lead().motion() {
             _ if self.asked => self.budget.rest(),
             Motion::Paused => FRAME * 3 / 2,
@@ -254,7 +254,7 @@ impl Session {
     }
 
     /// Carries out an effect. Returns how the screen is left; `None` if it is not.
-    fn perform(&mut self, effect: Effect) -> Result<Option<Departure>, VizError> {
+    fn perform(&mut self, effect: Effect) -> Result<Option<Departure>, ScreenError> {
         self.asked = true;
         match effect {
             Effect::Leave(departure) => return Ok(Some(departure)),

@@ -1,12 +1,12 @@
 //! Writes a replay as an asciicast (version 2): the output to a terminal, with times.
 
-use crate::app::App;
-use crate::input::Input;
-use crate::player::Motion;
-use crate::theme::Theme;
-use crate::view;
 use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::buffer::Buffer;
+use screen::app::App;
+use screen::input::Input;
+use screen::player::Motion;
+use screen::theme::Theme;
+use screen::view;
 use std::io;
 
 const FRAMES_PER_SECOND: f64 = 10.0;

@@ -9,7 +9,6 @@ mod flows;
 mod idle;
 mod transfers;
 
-use crate::{failure, places};
 use entry::{COMMUNICATION, COMPUTE, complete, instant, metadata, microseconds, thread};
 use events::event::NO_UNIT;
 use events::{
@@ -18,6 +17,7 @@ use events::{
 };
 use flows::{Part, Parts};
 use idle::IdleClock;
+use screen::{failure, places};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use transfers::TransferEntry;
@@ -308,7 +308,7 @@ impl OpenSpans {
 
 /// Returns the entry of a pass of `rank`, which ran for `span`.
 fn pass_entry(header: &RunHeader, rank: u32, of: &OpenPass, span: (u64, u64), arguments: Value) -> Value {
-    let name = format!("{} {}", crate::words::pass(of.pass), crate::words::unit(header, of.unit));
+    let name = format!("{} {}", screen::words::pass(of.pass), screen::words::unit(header, of.unit));
     complete([&name, of.pass.label()], (rank, COMPUTE), span, arguments)
 }
 
@@ -322,7 +322,7 @@ fn collective_entry(
 ) -> Value {
     let mut name = of.operation.to_string();
     if of.unit != NO_UNIT {
-        name += &format!(" {}", crate::words::units(header, of.unit, of.units));
+        name += &format!(" {}", screen::words::units(header, of.unit, of.units));
     }
     complete([&name, of.operation.label()], (rank, COMMUNICATION), span, arguments)
 }

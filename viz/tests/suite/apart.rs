@@ -4,11 +4,11 @@ use crate::screens::with_contributions;
 use crate::simulate::{SimulatedRun, SimulationPlan};
 use crate::support::{live, recorded, text};
 use events::{Boundary, Event, What};
-use viz::app::{App, EventSource};
-use viz::input::Input;
-use viz::player::Motion;
-use viz::theme::{Depth, Theme};
-use viz::{View, view};
+use screen::app::{App, EventSource};
+use screen::input::Input;
+use screen::player::Motion;
+use screen::theme::{Depth, Theme};
+use screen::{View, view};
 
 /// Ranks that fail in the same words are all marked, and the lowest one's error is shown, as the
 /// launcher does; a rank that fails in other words is not.
@@ -46,7 +46,7 @@ fn a_click_on_the_bar_seeks_the_run_that_is_shown() {
     let mut app = App::new(players.into(), EventSource::Recording);
     (app.view, app.shown) = (View::Overview, 1);
     for (column, share) in [(27, 0.5), (14, 0.25), (40, 0.75)] {
-        app.update(Input::Action(viz::view::clicked(&app, (80, 24), (column, 22)).unwrap()));
+        app.update(Input::Action(screen::view::clicked(&app, (80, 24), (column, 22)).unwrap()));
         let (first, last) = app.player().time_range();
         let found = (app.player().scene().now.at - first) as f64 / (last - first) as f64;
         assert!((found - share).abs() < 0.05, "{share}: {found}");
@@ -63,13 +63,13 @@ fn a_group_that_waits_is_drawn_so_beside_one_that_moves() {
     while !app.player().at_end() && apart < 5 {
         app.players[0].step_forward(Boundary::Event);
         let scene = app.player().scene();
-        let Some(leading) = viz::narration::leading_collective(scene) else { continue };
-        let groups = viz::groups::beside(&scene.now, leading.event.group);
-        let (sequence, neighbours) = (leading.event.sequence, viz::groups::are_neighbours(&groups));
+        let Some(leading) = screen::narration::leading_collective(scene) else { continue };
+        let groups = screen::groups::beside(&scene.now, leading.event.group);
+        let (sequence, neighbours) = (leading.event.sequence, screen::groups::are_neighbours(&groups));
         if groups.len() < 2 || !neighbours {
             continue;
         }
-        let all = |group: &viz::groups::RankGroup, started: bool| {
+        let all = |group: &screen::groups::RankGroup, started: bool| {
             group.ranks.iter().all(|&rank| {
                 let same = |flight: &&events::Flight| {
                     (flight.event.group, flight.event.sequence) == (group.number, sequence)

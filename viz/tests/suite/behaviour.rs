@@ -5,17 +5,17 @@ use crate::support::{STAGES, live, made_up, recorded, text};
 use events::units::GatherState;
 use events::{Boundary, Control, Event, Message, Operation};
 use ratatui::style::Modifier;
+use screen::app::{App, Effect, EventSource};
+use screen::input::{Action, Input, Keystroke};
+use screen::narration;
+use screen::player::{Motion, Player};
+use screen::ranking;
+use screen::theme::Theme;
+use screen::timeline::Timeline;
+use screen::view::picture;
+use screen::window::{CollectiveSpan, PassSpan, RankWindow, StepSpan};
+use screen::{Departure, View};
 use std::cmp::Reverse;
-use viz::app::{App, Effect, EventSource};
-use viz::input::{Action, Input, Keystroke};
-use viz::narration;
-use viz::player::{Motion, Player};
-use viz::ranking;
-use viz::theme::Theme;
-use viz::timeline::Timeline;
-use viz::view::picture;
-use viz::window::{CollectiveSpan, PassSpan, RankWindow, StepSpan};
-use viz::{Departure, View};
 
 fn replay(stage: &str) -> App {
     App::new(vec![recorded(stage)], EventSource::Recording)
@@ -365,7 +365,7 @@ fn compared_live_runs_wait_for_the_slowest() {
 fn the_mouse_chooses_views_and_moments() {
     let mut app = replay("zero3");
     let click = |app: &mut App, column, row| {
-        if let Some(action) = viz::view::clicked(app, (120, 40), (column, row)) {
+        if let Some(action) = screen::view::clicked(app, (120, 40), (column, row)) {
             app.update(Input::Action(action));
         }
     };
@@ -382,7 +382,7 @@ fn the_mouse_chooses_views_and_moments() {
     let footer = text(&picture(&app, Theme::FULL, 120, 40)).lines().nth(39).unwrap().to_string();
     let clicked = |word: &str, beyond: usize| {
         let column = footer.chars().position(|first| word.starts_with(first)).unwrap() + beyond;
-        viz::view::clicked(&app, (120, 40), (column as u16, 39))
+        screen::view::clicked(&app, (120, 40), (column as u16, 39))
     };
     for (word, first, second) in [
         ("←→ step", Action::Back, Action::Forward),
@@ -409,17 +409,17 @@ fn the_mouse_chooses_ranks() {
             let mut places = (first..size.1 - 4).flat_map(|y| (0..size.0).map(move |x| (x, y)));
             let digit = |place: &(u16, u16)| {
                 let cell = &picture[*place];
-                let chosen = (cell.fg, cell.modifier) == (viz::theme::ACCENT, Modifier::BOLD);
+                let chosen = (cell.fg, cell.modifier) == (screen::theme::ACCENT, Modifier::BOLD);
                 chosen && cell.symbol().chars().all(char::is_numeric)
             };
             let (x, y) = places.find(digit).unwrap();
-            let action = viz::view::clicked(&app, size, (x, y));
+            let action = screen::view::clicked(&app, size, (x, y));
             assert_eq!(action, Some(Action::SelectRank(rank)), "{ranks} ranks, {size:?}, at {x}, {y}");
         }
         app.update(Input::Action(Action::SelectRank(1)));
         assert_eq!(app.rank, 1);
         app.help = true;
-        let click = |column, row| viz::view::clicked(&app, size, (column, row));
+        let click = |column, row| screen::view::clicked(&app, size, (column, row));
         assert_eq!(click(size.0 / 2, size.1 / 2), None, "the list of keys covers the ranks");
         assert_eq!(click(0, size.1 / 2), Some(Action::Dismiss), "beside the list");
         app.update(Input::Action(Action::Dismiss));
@@ -509,7 +509,7 @@ fn ranks_are_listed_by_number_or_the_slowest_first() {
         .filter_map(|row| row.split_whitespace().next()?.parse().ok())
         .collect();
     assert_eq!(rows, [&listed[..5], &listed[..5]].concat(), "lanes and table: {shown}");
-    assert!(shown.contains("held up") && shown.contains(&viz::words::time(delays[listed[0]])), "{shown}");
+    assert!(shown.contains("held up") && shown.contains(&screen::words::time(delays[listed[0]])), "{shown}");
 }
 
 /// A model with more units than rows: the shards view shows those around the pass under way, says

@@ -4,12 +4,12 @@ use crate::screens::with_contributions;
 use crate::simulate::{SimulatedRun, SimulationPlan};
 use crate::support::{live, text};
 use events::{Boundary, Pass, What};
-use viz::View;
-use viz::app::{App, EventSource};
-use viz::input::{Action, Input};
-use viz::player::{Motion, Player};
-use viz::theme::Theme;
-use viz::view::picture;
+use screen::View;
+use screen::app::{App, EventSource};
+use screen::input::{Action, Input};
+use screen::player::{Motion, Player};
+use screen::theme::Theme;
+use screen::view::picture;
 
 /// Returns recordings of `runs` side by side, at their beginning.
 fn compared<const N: usize>(runs: [SimulatedRun; N]) -> App {
@@ -23,6 +23,18 @@ fn compared<const N: usize>(runs: [SimulatedRun; N]) -> App {
 
 fn screen(app: &App) -> String {
     text(&picture(app, Theme::FULL, 120, 40))
+}
+
+/// The title names the ranks of all runs.
+#[test]
+fn the_title_names_each_number_of_ranks() {
+    for (ranks, title) in
+        [([4, 4, 4], " 4 ranks "), ([2, 4, 2], " 2 and 4 ranks "), ([8, 1, 2], " 1, 2 and 8 ranks ")]
+    {
+        let app = compared(ranks.map(|ranks| SimulationPlan::new(3, ranks).run()));
+        let shown = screen(&app);
+        assert!(shown.lines().next().is_some_and(|line| line.contains(title)), "{shown}");
+    }
 }
 
 /// A run that has ended or failed before the first one stays at its end.

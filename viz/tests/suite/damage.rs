@@ -5,13 +5,13 @@ use crate::support::{path, text};
 use events::amount::MOST;
 use events::header::PredictedBytes;
 use events::{Event, Operation, Recorder, Recording, RunHeader, What, Work};
+use screen::app::{App, EventSource};
+use screen::player::Player;
+use screen::theme::Theme;
+use screen::{View, view};
 use std::path::Path;
 use std::process::Command;
-use viz::app::{App, EventSource};
 use viz::export::trace;
-use viz::player::Player;
-use viz::theme::Theme;
-use viz::{View, view};
 
 /// Events per frame.
 const PIECE: usize = 70;

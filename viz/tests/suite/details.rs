@@ -3,12 +3,12 @@
 use crate::simulate::SimulationPlan;
 use crate::support::{live, made_up, recorded, text};
 use events::{Boundary, Class, EventBatch, Message, Place, What};
-use viz::app::{App, EventSource};
-use viz::input::{Action, Input};
-use viz::player::{Motion, Player};
-use viz::theme::Theme;
-use viz::timeline::Timeline;
-use viz::{View, view};
+use screen::app::{App, EventSource};
+use screen::input::{Action, Input};
+use screen::player::{Motion, Player};
+use screen::theme::Theme;
+use screen::timeline::Timeline;
+use screen::{View, view};
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
@@ -96,7 +96,7 @@ fn small_and_large_numbers_keep_three_digits() {
         "{loss}: {screen}"
     );
     assert!(screen.contains(" 1.71e-5"), "{screen}");
-    assert_eq!(viz::words::count(6_738_415_616.0), "6.74B");
+    assert_eq!(screen::words::count(6_738_415_616.0), "6.74B");
 }
 
 /// Without a row of cards, one row shows each rank's progress and where slices go.

@@ -5,13 +5,13 @@ use crate::pty::Pty;
 use crate::simulate::SimulationPlan;
 use crate::support::path;
 use events::{EventBatch, Growth, Message, Recorder, Recording};
+use screen::app::{App, EventSource};
+use screen::input::Input;
+use screen::player::{Motion, Player};
+use screen::theme::Theme;
+use screen::timeline::Timeline;
+use screen::{View, view, words};
 use std::process::Command;
-use viz::app::{App, EventSource};
-use viz::input::Input;
-use viz::player::{Motion, Player};
-use viz::theme::Theme;
-use viz::timeline::Timeline;
-use viz::{View, view, words};
 
 fn viz(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_viz"));

@@ -4,12 +4,12 @@ use crate::simulate::SimulationPlan;
 use crate::support::{recorded, text};
 use crossterm::event::KeyCode;
 use events::{EventBatch, Message, Recorder};
-use viz::app::{App, EventSource};
-use viz::input::{Action, BINDINGS, Input, Keystroke};
-use viz::player::{Motion, Player};
-use viz::theme::Theme;
-use viz::timeline::Timeline;
-use viz::view;
+use screen::app::{App, EventSource};
+use screen::input::{Action, BINDINGS, Input, Keystroke};
+use screen::player::{Motion, Player};
+use screen::theme::Theme;
+use screen::timeline::Timeline;
+use screen::view;
 
 /// Returns the last row of the screen.
 fn footer(app: &App) -> String {
@@ -79,7 +79,7 @@ fn a_paused_recording_tells_its_speed() {
     app.update(Input::Action(Action::Slower));
     assert!(title(&app).ends_with("‖ paused ×1/2"), "{}", title(&app));
     shows(&app, "-+ speed", "n run");
-    app.update(Input::Action(Action::Show(viz::View::Memory)));
+    app.update(Input::Action(Action::Show(screen::View::Memory)));
     shows(&app, "n run", "pause");
 }
 

@@ -5,13 +5,13 @@ use crate::support::{SPECIAL, STAGES, live, made_up, path, recorded, text};
 use events::header::Choices;
 use events::{Boundary, Event, Operation, Pass, What};
 use proptest::prelude::*;
+use screen::app::{App, EventSource};
+use screen::narration::{self, sentence};
+use screen::player::{Motion, Player, Scene};
+use screen::theme::Theme;
+use screen::view::picture;
+use screen::{groups, words};
 use std::cell::RefCell;
-use viz::app::{App, EventSource};
-use viz::narration::{self, sentence};
-use viz::player::{Motion, Player, Scene};
-use viz::theme::Theme;
-use viz::view::picture;
-use viz::{groups, words};
 
 const ROOM: usize = 500;
 

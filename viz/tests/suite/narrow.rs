@@ -3,11 +3,11 @@
 use crate::simulate::SimulationPlan;
 use crate::support::{app, live, made_up, path, recorded, text};
 use events::{Class, Place, Recorder, Recording, What};
-use viz::app::{App, EventSource};
-use viz::player::{Motion, Player};
-use viz::theme::Theme;
-use viz::timeline::Timeline;
-use viz::{View, view, words};
+use screen::app::{App, EventSource};
+use screen::player::{Motion, Player};
+use screen::theme::Theme;
+use screen::timeline::Timeline;
+use screen::{View, view, words};
 
 /// Returns the rows of the screen, without its colours.
 fn rows(app: &App, width: u16, height: u16) -> Vec<String> {
@@ -267,7 +267,7 @@ fn the_verdict_on_the_losses_is_never_cut() {
 #[test]
 fn ascii_shows_how_far_the_position_is() {
     let app = app("zero3", View::Overview);
-    let plain = Theme { depth: viz::theme::Depth::None, ascii: true };
+    let plain = Theme { depth: screen::theme::Depth::None, ascii: true };
     let picture = text(&view::picture(&app, plain, 80, 24));
     let bar = picture.lines().find(|row| row.contains("=O")).unwrap();
     assert!(bar.starts_with(" ===") && bar.contains("--"), "{bar}");
@@ -276,7 +276,7 @@ fn ascii_shows_how_far_the_position_is() {
 /// Without colours, the selected rank and the passes below the memory look different from others.
 #[test]
 fn selection_and_passes_are_seen_without_colours() {
-    let plain = Theme { depth: viz::theme::Depth::None, ascii: true };
+    let plain = Theme { depth: screen::theme::Depth::None, ascii: true };
     for view in [View::Overview, View::Shards] {
         let mut app = app("zero3", view);
         let screens = [0, 2].map(|rank| {

@@ -1,9 +1,10 @@
 //! Which spans of communication count as overlapped, and which rank waits for which.
 
-use super::*;
 use events::{
     Class, CollectiveEvent, Event, Operation, Pass, Progress, Route, Snapshot, TransferEvent, What,
 };
+use screen::overlap::{Gap, Meetings, measure};
+use screen::window::Window;
 
 /// Returns an event of the first collective of `group` on `rank`.
 fn progress(at: u64, rank: u32, group: u16, progress: Progress) -> Event {
@@ -114,13 +115,4 @@ fn nothing_counts_after_a_failure() {
     let [first, other] = measure(&window, (0, 1000)).try_into().unwrap();
     assert_eq!((first.compute, first.communication, first.waiting), (10, 0, 30), "{first:?}");
     assert_eq!(other.waiting, 0);
-}
-
-#[test]
-fn intervals_merge_and_are_cut() {
-    let a = merged(vec![(5, 9), (0, 2), (1, 4), (4, 4)]);
-    assert_eq!(a, [(0, 4), (5, 9)]);
-    assert_eq!(length(&a), 8);
-    assert_eq!(without(&a, &[(1, 2), (3, 6), (8, 20)]), [(0, 1), (2, 3), (6, 8)]);
-    assert_eq!((without(&a, &[]), without(&[], &a)), (a.clone(), vec![]));
 }

@@ -9,7 +9,7 @@ use events::{Class, Operation, Pass};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Color;
-use viz::theme::{Depth, Theme, class_colour, operation_colour, pass_colour};
+use screen::theme::{Depth, Theme, class_colour, operation_colour, pass_colour};
 
 type Triple = [f64; 3];
 

@@ -3,10 +3,11 @@
 use crate::simulate::{SimulatedRun, SimulationPlan};
 use crate::support::{live, made_up, text, track};
 use events::{Boundary, Class, Place, Recorder, Recording};
+use screen::app::App;
+use screen::theme::{Depth, Theme};
+use screen::{View, narration, view, words};
 use std::collections::{BTreeMap, BTreeSet};
-use viz::app::App;
-use viz::theme::{Depth, Theme};
-use viz::{View, export, narration, view, words};
+use viz::export;
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 50)];
 const PLAIN: Theme = Theme { depth: Depth::None, ascii: true };
@@ -58,7 +59,7 @@ fn peaks_are_not_written_over_each_other() {
     let told = told.map(|(which, bytes)| format!("{which} peak {}", words::bytes(bytes)));
     let mut app = live(run);
     app.view = View::Memory;
-    app.players[0].set_motion(viz::player::Motion::Paused);
+    app.players[0].set_motion(screen::player::Motion::Paused);
     let mut both = 0;
     for (share, width) in (5..20).flat_map(|share| (118..200).step_by(9).map(move |width| (share, width))) {
         app.players[0].seek_fraction(f64::from(share) / 20.0);
@@ -121,7 +122,7 @@ fn places_differ_without_colours() {
 /// Returns the sentences about the second step, at all of its moments.
 fn told(places: [Place; 3]) -> BTreeSet<String> {
     let mut app = live(plan(places).run());
-    app.players[0].set_motion(viz::player::Motion::Paused);
+    app.players[0].set_motion(screen::player::Motion::Paused);
     app.players[0].seek_step(1);
     let mut told = BTreeSet::new();
     while app.player().scene().now.ranks[0].step == 1 && !app.player().at_end() {

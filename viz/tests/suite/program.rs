@@ -5,12 +5,12 @@ use crate::pty::Pty;
 use crate::simulate::SimulationPlan;
 use crate::support::{path, recorded, track};
 use events::{Recorder, What};
+use screen::app::{App, EventSource};
+use screen::theme::Theme;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
-use viz::app::{App, EventSource};
 use viz::export::asciicast;
-use viz::theme::Theme;
 
 fn viz(arguments: &[&str], runtime: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_viz")).args(arguments).env("XDG_RUNTIME_DIR", runtime).output().unwrap()

@@ -3,10 +3,10 @@
 use crate::simulate::{SimulatedRun, SimulationPlan};
 use crate::support::{STAGES, app, live, made_up, recorded, text};
 use events::{Boundary, Event, LocalMetrics, What};
-use viz::app::{App, EventSource};
-use viz::player::{Motion, Player};
-use viz::theme::{self, Depth, Theme};
-use viz::{View, view};
+use screen::app::{App, EventSource};
+use screen::player::{Motion, Player};
+use screen::theme::{self, Depth, Theme};
+use screen::{View, view};
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
@@ -102,8 +102,8 @@ fn traffic_of_the_step_and_of_the_run() {
     let mut player = recorded("zero3");
     player.seek(player.timeline().len());
     let rank = &player.scene().now.ranks[0];
-    let step = viz::words::short_bytes(rank.sent_last_step.by_receiver[1]);
-    let run = viz::words::short_bytes(rank.sent.by_receiver[1]);
+    let step = screen::words::short_bytes(rank.sent_last_step.by_receiver[1]);
+    let run = screen::words::short_bytes(rank.sent.by_receiver[1]);
     let mut app = App::new(vec![player], EventSource::Recording);
     app.view = View::Traffic;
     for ((width, height), told) in
@@ -138,7 +138,7 @@ fn the_smallest_screen_shows_it_all() {
         assert_eq!(smallest(&shown).matches(&row).count(), 4, "{class}: a row in every card");
     }
     shown.help = true;
-    let last = viz::input::BINDINGS.last().unwrap().help;
+    let last = screen::input::BINDINGS.last().unwrap().help;
     for (width, height) in [(80, 24), (80, 20)] {
         let keys = text(&view::picture(&shown, Theme::FULL, width, height));
         assert!(keys.contains(last) && keys.contains("pause or resume"), "{keys}");
@@ -220,7 +220,7 @@ fn hybrid_sharding() {
         insta::assert_snapshot!(name, text(&view::picture(&app, Theme::FULL, 120, 40)));
     }
     let across = "across groups: the owners of each slice sum it";
-    let told = |app: &App| viz::narration::sentence(app.player().scene(), 200).contains(across);
+    let told = |app: &App| screen::narration::sentence(app.player().scene(), 200).contains(across);
     while !told(&app) && !app.player().at_end() {
         app.players[0].step_forward(Boundary::Event);
     }
@@ -308,7 +308,7 @@ fn a_failed_run_shows_its_last_state() {
     let (culprit, message) = player.scene().now.failure.clone().unwrap();
     assert!(message.starts_with(&format!("rank {culprit} is out of memory")), "{message}");
     assert!(message.contains("cargo run -p zero1"), "the message contains the remedy: {message}");
-    let live = viz::words::bytes(ranks[culprit as usize].live_total());
+    let live = screen::words::bytes(ranks[culprit as usize].live_total());
     assert!(message.contains(&format!("{live} are in use")), "{live}: {message}");
     assert!(ranks.iter().all(|rank| rank.live_total() > 20_000_000));
     let mut app = App::new(vec![player], EventSource::Recording);
@@ -416,7 +416,7 @@ fn sixteen_colours_keep_every_background() {
             let full = view::picture(&app(stage, view), Theme::FULL, 120, 40);
             let picture = view::picture(&app(stage, view), theme, 120, 40);
             for (cell, full) in picture.content.iter().zip(&full.content) {
-                let ink = full.fg == viz::theme::INK;
+                let ink = full.fg == screen::theme::INK;
                 assert!(!ink || cell.bg != ratatui::style::Color::Reset, "{stage} {view:?}: {:?}", full);
             }
         }

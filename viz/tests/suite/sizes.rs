@@ -4,10 +4,10 @@ use crate::simulate::SimulationPlan;
 use crate::support::{STAGES, live, made_up, recorded};
 use events::{Boundary, Class, Place};
 use proptest::prelude::*;
-use viz::app::{App, EventSource};
-use viz::player::Player;
-use viz::theme::Theme;
-use viz::{View, view};
+use screen::app::{App, EventSource};
+use screen::player::Player;
+use screen::theme::Theme;
+use screen::{View, view};
 
 /// Returns a recorded run of each stage, all of them side by side, and runs with few and with many
 /// ranks.
@@ -87,7 +87,7 @@ fn plans() -> impl Strategy<Value = SimulationPlan> {
 
 fn draw_all(app: &mut App, width: u16, height: u16) {
     for view in View::ALL {
-        for theme in [Theme::FULL, Theme { depth: viz::theme::Depth::None, ascii: true }] {
+        for theme in [Theme::FULL, Theme { depth: screen::theme::Depth::None, ascii: true }] {
             app.view = view;
             view::picture(app, theme, width, height);
         }
@@ -107,7 +107,7 @@ proptest! {
         let mut app = live(plan.run());
         app.rank = rank.min(plan.ranks as usize - 1);
         draw_all(&mut app, width, height);
-        app.players[0].set_motion(viz::player::Motion::Paused);
+        app.players[0].set_motion(screen::player::Motion::Paused);
         app.players[0].seek_fraction(share);
         draw_all(&mut app, width, height);
         app.players[0].step_back(Boundary::Unit);

@@ -6,11 +6,11 @@ use crate::support::{STAGES, made_up, recorded};
 use events::{Recorder, Recording, cpu};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use screen::app::{App, EventSource};
+use screen::player::Player;
+use screen::theme::Theme;
+use screen::{View, view};
 use std::time::Duration;
-use viz::app::{App, EventSource};
-use viz::player::Player;
-use viz::theme::Theme;
-use viz::{View, view};
 
 const EVENTS: usize = 1_000_000;
 

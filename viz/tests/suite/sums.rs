@@ -3,10 +3,10 @@
 use crate::simulate::SimulationPlan;
 use crate::support::{SPECIAL, STAGES, made_up, path, recorded};
 use events::{Boundary, Class, Operation, Recording, Snapshot, What};
+use screen::app::{App, EventSource};
+use screen::theme::Theme;
+use screen::{View, view, words};
 use serde_json::Value;
-use viz::app::{App, EventSource};
-use viz::theme::Theme;
-use viz::{View, view, words};
 
 fn report(stage: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path(stage, "json")).unwrap()).unwrap()

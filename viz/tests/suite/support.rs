@@ -4,11 +4,11 @@ use crate::simulate::{SimulatedRun, SimulationPlan};
 use events::{EventBatch, Message, Recording};
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
+use screen::View;
+use screen::app::{App, EventSource};
+use screen::player::{Motion, Player};
+use screen::timeline::Timeline;
 use std::path::PathBuf;
-use viz::View;
-use viz::app::{App, EventSource};
-use viz::player::{Motion, Player};
-use viz::timeline::Timeline;
 
 pub(crate) const STAGES: [&str; 4] = ["ddp", "zero1", "zero2", "zero3"];
 

@@ -5,13 +5,13 @@ use crate::simulate::SimulationPlan;
 use crate::support::{path, recorded};
 use events::{Boundary, Class, Emitter, Hub, HubOptions, Pace, Pass, Place, What, channel};
 use rustix::process::{Pid, Signal, kill_process_group};
+use screen::app::{App, EventSource};
+use screen::{DisplayOptions, LiveOptions, View};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use viz::app::{App, EventSource};
-use viz::{DisplayOptions, LiveOptions, View};
 
 const SCREEN: &str = "\x1b[?1049h";
 
@@ -43,7 +43,7 @@ fn views_steps_sizes_and_quitting() {
     pty.send("\x1b[C\x1b[C");
     let mut player = recorded("zero3");
     (0..2).for_each(|_| player.step_forward(Boundary::Unit));
-    pty.expect_on_screen(&format!("event {} ", viz::words::grouped(player.position())));
+    pty.expect_on_screen(&format!("event {} ", screen::words::grouped(player.position())));
     pty.send("?");
     pty.expect_on_screen("this list");
     pty.send("\x1b\x1b");
@@ -328,7 +328,7 @@ fn a_screen_that_panics() {
     }
     let mut app = App::new(vec![recorded("zero3")], EventSource::Recording);
     app.players.clear();
-    viz::recorded(app, None, DisplayOptions::default()).unwrap();
+    screen::recorded(app, None, DisplayOptions::default()).unwrap();
 }
 
 /// Not a test by itself: other tests run it in a terminal of its own.
@@ -362,7 +362,7 @@ fn a_run_with_a_screen() {
         }
         let (view, display) = (View::Overview, DisplayOptions::default());
         let options = LiveOptions { paused: false, pace: 1.0, view, display };
-        let shown = viz::live(hub.subscribe(), pace, options, stop.clone());
+        let shown = screen::live(hub.subscribe(), pace, options, stop.clone());
         // A detached run would continue.
         (shown, stop.swap(true, Ordering::AcqRel))
     });

@@ -4,17 +4,17 @@ use crate::pty::Pty;
 use crate::screen::{PATIENCE, attach, json, zero3};
 use events::runs;
 use rustix::process::Signal;
+use screen::{DisplayOptions, View};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use viz::{DisplayOptions, View};
 
 /// Not a test by itself: this program again, following the run that it finds.
 #[test]
 fn a_viewer() {
     let Some(directory) = std::env::var_os("ZERO_TEST_RUNS") else { return };
     let attachment = attach(Path::new(&directory));
-    viz::attached(vec![attachment], Vec::new(), false, Some(View::Overview), DisplayOptions::default())
+    screen::attached(vec![attachment], Vec::new(), false, Some(View::Overview), DisplayOptions::default())
         .unwrap();
 }
 

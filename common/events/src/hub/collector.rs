@@ -165,7 +165,7 @@ impl Collector {
             return;
         }
         let message = Message::Batch(batch);
-        if let Some(server) = self.server.as_mut().filter(|server| server.is_watched()) {
+        if let Some(server) = self.server.as_mut().filter(|server| server.viewers() > 0) {
             server.send(&frame::encoded(&message));
         }
         if let Some((last, others)) = self.subscribers.split_last_mut() {

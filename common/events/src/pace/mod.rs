@@ -160,7 +160,7 @@ impl Pace {
     }
 
     /// Returns the number of requests that have been applied so far.
-    pub(crate) fn requests(&self) -> u64 {
+    pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Acquire)
     }
 
@@ -179,12 +179,6 @@ impl Pace {
     pub fn cancel(&self) {
         self.set(|gate| gate.cancelled = true);
         self.tell(Control::Resume);
-    }
-
-    /// True if ranks are held at boundaries until a viewer steps or resumes the run.
-    #[cfg(test)]
-    pub(crate) fn is_paused(&self) -> bool {
-        self.asked() == Control::Pause
     }
 
     /// Returns the number of ranks that are held at a boundary now.

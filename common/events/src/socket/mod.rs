@@ -35,7 +35,7 @@ struct Viewer {
 }
 
 /// The run's side of the socket.
-pub(crate) struct Server {
+pub struct Server {
     listener: UnixListener,
     path: PathBuf,
     greeting: Vec<u8>,
@@ -46,8 +46,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Opens `directory/name.sock`.
-    pub(crate) fn open(directory: &Path, name: &str, header: &RunHeader) -> io::Result<Self> {
+    /// Opens `directory/name.sock`, and makes the directory if it does not exist.
+    ///
+    /// # Errors
+    /// If others can enter the directory, or the system refuses the socket.
+    pub fn open(directory: &Path, name: &str, header: &RunHeader) -> io::Result<Self> {
         make_private(directory)?;
         let path = directory.join(format!("{name}.sock"));
         // A viewer that lists runs removes sockets that refuse connections, so the socket gets its
@@ -65,7 +68,7 @@ impl Server {
 
     /// Accepts new viewers and queues the run's header and `state` for each. Returns true if there
     /// are any.
-    pub(crate) fn accept(&mut self, state: &CatchUp) -> bool {
+    pub fn accept(&mut self, state: &CatchUp) -> bool {
         let known = self.viewers.len();
         while let Ok((stream, _)) = self.listener.accept() {
             if stream.set_nonblocking(true).is_err() {
@@ -82,13 +85,13 @@ impl Server {
         self.viewers.len() > known
     }
 
-    /// True if a viewer is connected.
-    pub(crate) fn is_watched(&self) -> bool {
-        !self.viewers.is_empty()
+    /// Returns the number of connected viewers.
+    pub fn viewers(&self) -> usize {
+        self.viewers.len()
     }
 
     /// Queues an encoded frame for every viewer.
-    pub(crate) fn send(&mut self, frame: &[u8]) {
+    pub fn send(&mut self, frame: &[u8]) {
         for viewer in &mut self.viewers {
             viewer.outgoing.extend(frame);
             viewer.gone |= viewer.outgoing.len() > viewer.greeting + BACKLOG;
@@ -98,7 +101,7 @@ impl Server {
     /// Reads and writes as much as possible without blocking, and applies viewers' requests to
     /// `pace`. When a viewer that holds or slows the run disconnects, the run returns to the pace
     /// before that, unless another request has been made since.
-    pub(crate) fn pump(&mut self, pace: Option<&Pace>) {
+    pub fn pump(&mut self, pace: Option<&Pace>) {
         for viewer in &mut self.viewers {
             viewer.write();
             for control in viewer.read() {
@@ -114,7 +117,7 @@ impl Server {
     }
 
     /// Removes the socket and sends the queued frames, for at most `timeout`.
-    pub(crate) fn close(mut self, timeout: Duration) {
+    pub fn close(mut self, timeout: Duration) {
         let _ = fs::remove_file(&self.path);
         let deadline = Instant::now() + timeout;
         while self.viewers.iter().any(|viewer| !viewer.outgoing.is_empty()) && Instant::now() < deadline {
@@ -180,6 +183,3 @@ impl Viewer {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

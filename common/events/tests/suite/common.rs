@@ -2,7 +2,8 @@
 
 use events::header::{Choices, Offload, PredictedBytes, PredictedPlace, Sharded, Sweep, UnitHeader};
 use events::{
-    Class, CollectiveEvent, Event, Operation, Place, Progress, Purpose, Route, RunHeader, TransferEvent, What,
+    Class, CollectiveEvent, Control, Event, Operation, Pace, Place, Progress, Purpose, Route, RunHeader,
+    TransferEvent, What,
 };
 
 /// Returns a header with `ranks` ranks and two units.
@@ -91,4 +92,9 @@ pub(crate) fn transfer(progress: Progress, sequence: u64, moved: u64) -> What {
 /// Returns an event on `rank` at time `at`.
 pub(crate) fn at(at: u64, rank: u32, what: What) -> Event {
     Event { at, rank, what }
+}
+
+/// True if ranks are held at boundaries until a viewer steps or resumes the run.
+pub(crate) fn is_paused(pace: &Pace) -> bool {
+    pace.asked() == Control::Pause
 }

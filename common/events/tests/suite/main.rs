@@ -7,4 +7,7 @@ mod common;
 mod hub;
 mod pace;
 mod recording;
+mod relay;
+mod say;
 mod snapshot;
+mod socket;

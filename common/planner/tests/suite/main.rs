@@ -9,4 +9,5 @@ mod program;
 mod properties;
 mod recipes;
 mod remedies;
+mod requirements;
 mod screens;

@@ -122,7 +122,7 @@ mod tests {
         ] {
             let cli = parsed(line);
             let display = cli.train.watching.display;
-            let expected = viz::DisplayOptions { depth: Some(viz::theme::Depth::None), ascii: true };
+            let expected = screen::DisplayOptions { depth: Some(screen::theme::Depth::None), ascii: true };
             assert_eq!((display, cli.command.is_some()), (expected, line.contains("doctor")), "{line}");
         }
     }

@@ -275,8 +275,8 @@ pub struct WatchArgs {
     #[arg(long)]
     pub headless: bool,
     /// First view on the screen.
-    #[arg(long, value_enum, default_value_t = viz::View::Overview, conflicts_with = "headless")]
-    pub view: viz::View,
+    #[arg(long, value_enum, default_value_t = screen::View::Overview, conflicts_with = "headless")]
+    pub view: screen::View,
     /// Start with the ranks paused, on the screen.
     #[arg(long, conflicts_with = "headless")]
     pub paused: bool,
@@ -290,7 +290,7 @@ pub struct WatchArgs {
     pub contributions: bool,
     /// How the screen draws.
     #[command(flatten)]
-    pub display: viz::DisplayOptions,
+    pub display: screen::DisplayOptions,
 }
 
 /// Flags about saved weights.

@@ -3,7 +3,8 @@
 
 use super::axis::Axis;
 use super::bar::{Mix, eighths, ends};
-use super::paint::{Paint, columns};
+use super::paint::Paint;
+use crate::fit::columns;
 use crate::player::Player;
 use crate::theme::{DIM, FAINT, class_colour, class_glyph, ink, operation_colour, operation_glyph};
 use crate::window::{CollectiveSpan, MemorySample, Window};

@@ -2,8 +2,9 @@
 
 use super::activity::{Activity, activity};
 use super::bar::{self, Bar};
-use super::paint::{Paint, columns, fitted, fitting};
+use super::paint::Paint;
 use crate::app::App;
+use crate::fit::{columns, fitted, fitting};
 use crate::player::Scene;
 use crate::theme::{self, ACCENT, DIM, FAINT, bold, class_colour, class_glyph, class_name, ink};
 use crate::{places, words};

@@ -1,8 +1,9 @@
 //! The box over a run that has ended: its result, or its error.
 
-use super::paint::{Anchor, Paint, columns, fitted, fitting_or_cut};
+use super::paint::{Anchor, Paint};
 use super::progress;
 use crate::app::App;
+use crate::fit::{columns, fitted, fitting_or_cut};
 use crate::player::Scene;
 use crate::theme::{ALARM, GOOD, WAITING, bold, class_colour, class_glyph, class_name, ink};
 use crate::timeline::Ending;

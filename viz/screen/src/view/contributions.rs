@@ -3,8 +3,9 @@
 
 use super::frame;
 use super::pages::RankPage;
-use super::paint::{Paint, columns, fitted};
+use super::paint::Paint;
 use crate::app::App;
+use crate::fit::{columns, fitted};
 use crate::player::{Player, Scene};
 use crate::theme::{ACCENT, ALARM, DIM, bold, ink};
 use crate::words;

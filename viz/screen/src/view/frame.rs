@@ -5,8 +5,9 @@ mod footer;
 mod missing;
 mod seek;
 
-use super::paint::{Paint, columns, fitted, fitting, fitting_or_cut};
+use super::paint::Paint;
 use crate::app::{App, EventSource};
+use crate::fit::{columns, fitted, fitting, fitting_or_cut};
 use crate::input::{ANSWERS, Action, View};
 use crate::player::{Motion, Player};
 use crate::theme::{self, ACCENT, ALARM, DIM, GOOD, bold, ink};
@@ -136,7 +137,7 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     let x = paint.text(x, 0, model, bold(Color::Reset));
     let room = width.saturating_sub(x + right + 2);
     if room > 8 {
-        paint.text(x, 0, fitting_or_cut(&run_summary(header, compared > 1), room), ink(DIM));
+        paint.text(x, 0, fitting_or_cut(&run_summary(&shown), room), ink(DIM));
     }
     let start = width.saturating_sub(right);
     let x = paint.text(start, 0, progress, ink(Color::Reset)) + 2;
@@ -159,13 +160,29 @@ fn badges(players: &[&Player], end: u16, paint: &mut Paint<'_>) -> u16 {
     x
 }
 
-/// Returns descriptions of the run, from the longest to the shortest.
-fn run_summary(header: &RunHeader, compared: bool) -> Vec<String> {
-    let (plain, choices) = (default_summary(header, compared), non_default_choices(header));
-    let Some(first) = choices.first().filter(|_| !compared) else { return plain };
+/// Returns descriptions of the runs that are shown, from the longest to the shortest: of several
+/// only their numbers of ranks.
+fn run_summary(shown: &[&Player]) -> Vec<String> {
+    let header = match shown {
+        [player] => &player.scene().header,
+        _ => return vec![format!("  {}", numbers_of_ranks(shown))],
+    };
+    let (plain, choices) = (default_summary(header), non_default_choices(header));
+    let Some(first) = choices.first() else { return plain };
     let ranks = words::counted(header.world_size, "rank");
     let all = plain.iter().map(|form| format!("{form} · {}", choices.join(" · ")));
     all.chain([format!("  {ranks} · {first}")]).chain(plain.iter().cloned()).collect()
+}
+
+/// Returns the numbers of ranks of `players`, each once: "4 ranks", or "2 and 4 ranks".
+fn numbers_of_ranks(players: &[&Player]) -> String {
+    let mut numbers: Vec<u32> = players.iter().map(|player| player.scene().header.world_size).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let Some((last, others)) = numbers.split_last() else { return String::new() };
+    let last = words::counted(*last, "rank");
+    let others = others.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    if others.is_empty() { last } else { format!("{others} and {last}") }
 }
 
 /// Returns the settings in which the run differs from the default, in words.
@@ -182,11 +199,8 @@ fn non_default_choices(header: &RunHeader) -> Vec<String> {
 }
 
 /// Returns descriptions that name only what every run has, from the longest to the shortest.
-fn default_summary(header: &RunHeader, compared: bool) -> Vec<String> {
+fn default_summary(header: &RunHeader) -> Vec<String> {
     let ranks = words::counted(header.world_size, "rank");
-    if compared {
-        return vec![format!("  {ranks}")];
-    }
     let how = format!("{} · {} collectives", header.precision, header.algorithm);
     let (device, parameters) = (&header.device, words::grouped(header.parameters));
     let few = words::count(header.parameters as f64);

@@ -1,6 +1,7 @@
 //! Boxes over a view: the list of keys, and the question whether to end a live run.
 
-use super::paint::{Anchor, Paint, fitted, over};
+use super::paint::{Anchor, Paint, over};
+use crate::fit::fitted;
 use crate::input::{ANSWERS, Action, BINDINGS, Binding, View};
 use crate::theme::{ACCENT, DIM, bold, ink};
 use ratatui::layout::Rect;

@@ -1,6 +1,7 @@
 //! A line that explains symbols and colours.
 
-use super::paint::{Paint, columns};
+use super::paint::Paint;
+use crate::fit::columns;
 use crate::theme::{DIM, FAINT, ink};
 use ratatui::style::Style;
 

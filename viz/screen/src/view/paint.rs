@@ -1,5 +1,6 @@
 //! Draws into a rectangle of the screen. It cuts off what does not fit.
 
+use crate::fit::{columns, fitting, whole_words};
 use crate::theme::{self, Theme};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -142,62 +143,4 @@ pub(super) fn over(size: (u16, u16), (width, height): (u16, u16), at: Anchor) ->
     let below = size.1 - height;
     let y = if at == Anchor::Middle { below / 2 } else { below };
     Rect { x: (size.0 - width) / 2, y, width, height }
-}
-
-pub(super) fn columns(text: &str) -> u16 {
-    ratatui::text::Span::raw(text).width().min(usize::from(u16::MAX)) as u16
-}
-
-/// Returns the first of `forms` that fits into `width` columns; nothing if none does.
-pub(super) fn fitting<T: AsRef<str>>(forms: &[T], width: u16) -> &str {
-    forms.iter().map(T::as_ref).find(|form| columns(form) <= width).unwrap_or_default()
-}
-
-/// Returns the first of `forms` that fits into `width` columns, or the last one cut.
-pub(super) fn fitting_or_cut(forms: &[String], width: u16) -> String {
-    let found = forms.iter().find(|form| columns(form) <= width).or(forms.last());
-    found.map_or(String::new(), |form| fitted(form, width))
-}
-
-/// Returns the words of `text` that fit into `width` columns, with an ellipsis if words are left
-/// out; nothing if not even the first word fits.
-pub(super) fn whole_words(text: &str, width: u16) -> String {
-    if columns(text) <= width {
-        return text.into();
-    }
-    let mut ends = text.match_indices(' ').map(|(end, _)| text[..end].trim_end());
-    let kept = ends.rfind(|kept| !kept.is_empty() && columns(kept) < width);
-    kept.map_or(String::new(), |kept| format!("{}…", kept.trim_end_matches([',', ':', ';', '·', ' '])))
-}
-
-/// Returns `text` cut to `width` columns, with an ellipsis if it is longer.
-pub(super) fn fitted(text: &str, width: u16) -> String {
-    if columns(text) <= width {
-        return text.into();
-    }
-    let beginnings = text.char_indices().map(|(end, _)| &text[..end]);
-    let kept = beginnings.take_while(|kept| columns(kept) < width).last().unwrap_or_default();
-    format!("{}…", kept.trim_end())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A character of two columns is kept only where both fit next to the ellipsis.
-    #[test]
-    fn text_is_cut_by_columns() {
-        for (text, width, cut) in [
-            ("plain", 5, "plain"),
-            ("plain text", 6, "plain…"),
-            ("模型一号", 8, "模型一号"),
-            ("模型一号", 7, "模型一…"),
-            ("模型一号", 6, "模型…"),
-            ("ab模型", 4, "ab…"),
-            ("模型", 1, "…"),
-        ] {
-            assert_eq!(fitted(text, width), cut);
-            assert!(columns(cut) <= width);
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! The matrix of bytes sent from rank to rank.
 
-use super::paint::{Paint, columns, fitting_or_cut};
+use super::paint::Paint;
+use crate::fit::{columns, fitting_or_cut};
 use crate::player::Scene;
 use crate::theme::{DIM, FAINT, INK, ink};
 use crate::words;

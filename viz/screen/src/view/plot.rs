@@ -1,6 +1,7 @@
 //! Line charts of braille dots. Each cell has two columns and four rows of dots.
 
-use super::paint::{Paint, columns};
+use super::paint::Paint;
+use crate::fit::columns;
 use crate::theme::{ACCENT, DIM, FAINT, GOOD, ink};
 use crate::words;
 use ratatui::style::Color;

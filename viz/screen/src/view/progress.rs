@@ -1,7 +1,8 @@
 //! The run's progress: the loss curve and the metrics of the latest step.
 
-use super::paint::{Paint, columns, fitted, fitting, fitting_or_cut};
+use super::paint::Paint;
 use super::plot;
+use crate::fit::{columns, fitted, fitting, fitting_or_cut};
 use crate::player::{Player, Scene};
 use crate::theme::{ALARM, DIM, GOOD, WAITING, bold, ink};
 use crate::{places, words};

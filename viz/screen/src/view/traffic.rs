@@ -3,9 +3,10 @@
 use super::area::{self, Area, Column, SCALE};
 use super::axis::Axis;
 use super::pages::RankPage;
-use super::paint::{Paint, fitting_or_cut};
+use super::paint::Paint;
 use super::{bar, cards, pairs, theory};
 use crate::app::App;
+use crate::fit::fitting_or_cut;
 use crate::player::Scene;
 use crate::theme::{ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink, operation_colour, operation_glyph};
 use crate::{places, words};

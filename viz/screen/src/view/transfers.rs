@@ -1,6 +1,7 @@
 //! The transfers between the ranks' devices, main memory and disks.
 
-use super::paint::{Paint, columns};
+use super::paint::Paint;
+use crate::fit::columns;
 use crate::player::Scene;
 use crate::theme::{DIM, bold, class_colour, ink};
 use crate::{places, words};

@@ -9,7 +9,8 @@ mod strip;
 
 pub(super) use strip::strip;
 
-use super::paint::{Paint, columns, fitted, fitting, whole_words};
+use super::paint::Paint;
+use crate::fit::{columns, fitted, fitting, whole_words};
 use crate::groups::{self, Disagreement, RankGroup};
 use crate::narration::{self, leading_collective};
 use crate::player::Scene;

@@ -1,8 +1,8 @@
 //! Transfers between places.
 
 use crate::export::trace::entry::{COMMUNICATION, complete, metadata, microseconds};
-use crate::places;
 use events::{Event, Progress, Route, RunHeader, TransferEvent};
+use screen::places;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 

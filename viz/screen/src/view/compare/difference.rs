@@ -1,7 +1,7 @@
 //! The difference of two runs, in words.
 
+use crate::fit::{columns, fitted};
 use crate::player::Player;
-use crate::view::paint::{columns, fitted};
 use crate::words;
 use events::{RankSnapshot, Sent};
 

@@ -1,10 +1,11 @@
 //! The footer: the keys that have an effect now.
 
 use crate::app::{App, EventSource, Prompt};
+use crate::fit::{columns, fitted};
 use crate::input::{ANSWERS, Action, BINDINGS, Binding, View};
 use crate::player::{Motion, Problem};
 use crate::theme::{ACCENT, ALARM, DIM, bold, ink};
-use crate::view::paint::{Paint, columns, fitted};
+use crate::view::paint::Paint;
 use ratatui::style::Color;
 use std::ops::Range;
 

@@ -1,8 +1,9 @@
 //! Warnings about missing events of a run: dropped ones, damaged parts of a recording, its end.
 
 use crate::app::App;
+use crate::fit::{columns, fitting};
 use crate::theme::{ALARM, DIM, GOOD, WAITING, ink};
-use crate::view::paint::{Paint, columns, fitting};
+use crate::view::paint::Paint;
 use crate::words;
 use ratatui::style::Color;
 

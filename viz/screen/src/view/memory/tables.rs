@@ -1,6 +1,7 @@
 //! Tables of one rank's classes: live bytes, peaks and predictions, on the device and elsewhere.
 
-use super::super::paint::{Paint, fitted};
+use super::super::paint::Paint;
+use crate::fit::fitted;
 use crate::player::Scene;
 use crate::theme::{ALARM, DIM, GOOD, bold, class_colour, class_glyph, class_name, ink};
 use crate::{places, words};

@@ -2,6 +2,7 @@
 //! optimizer states.
 
 use super::{class_style, nothing, place_style, room};
+use crate::fit;
 use crate::groups::{self, RankGroup};
 use crate::places;
 use crate::player::Scene;
@@ -44,15 +45,6 @@ impl UnitSlice {
     /// Returns the number of slices that make up a copy.
     pub(super) fn of(self) -> usize {
         self.of
-    }
-
-    /// Returns the slice's columns in a line of `width`; at least one. Only slices narrower than a
-    /// column share one.
-    fn columns(self, width: u16) -> Range<u16> {
-        let (number, of, columns) = (self.number as u32, self.of as u32, u32::from(width));
-        let start = (number * columns / of) as u16;
-        let end = ((number + 1) * columns / of) as u16;
-        start..end.max(start + 1).min(width.max(start + 1))
     }
 }
 
@@ -105,8 +97,10 @@ impl UnitCell<'_> {
     /// Draws a line. A column shows the symbol of the first of `parts` that contains it, else
     /// `rest`.
     fn line(&self, y: u16, paint: &mut Paint<'_>, parts: &[(UnitSlice, Symbol)], rest: Symbol) {
-        let parts: Vec<(Range<u16>, Symbol)> =
-            parts.iter().map(|(slice, symbol)| (slice.columns(self.width), *symbol)).collect();
+        let parts: Vec<(Range<u16>, Symbol)> = parts
+            .iter()
+            .map(|(slice, symbol)| (fit::slice(slice.number, slice.of, self.width), *symbol))
+            .collect();
         for column in 0..self.width {
             let part = parts.iter().find(|(columns, _)| columns.contains(&column));
             let (symbol, style) = part.map_or(rest, |(_, symbol)| *symbol);
@@ -167,28 +161,4 @@ impl UnitCell<'_> {
 /// Returns the symbol of a secondary slice of the parameters.
 pub(super) fn second_copy() -> Symbol {
     ("▪", ink(class_colour(Class::Parameters)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::UnitSlice;
-
-    /// Slices are side by side and equally wide, up to a column; if there are more slices than
-    /// columns, each has one column.
-    #[test]
-    fn slices_share_the_line_equally() {
-        for (of, width) in (1..=70).flat_map(|of| (1..=40u16).map(move |width| (of, width))) {
-            let columns = |number| UnitSlice { number, of }.columns(width);
-            let lengths: Vec<usize> = (0..of).map(|number| columns(number).len()).collect();
-            let least = (usize::from(width) / of).max(1);
-            assert!(lengths.iter().all(|length| (least..=least + 1).contains(length)), "{of} in {width}");
-            for number in 1..of {
-                let (before, after) = (columns(number - 1), columns(number));
-                let beside = before.end == after.start;
-                assert!(beside || of > usize::from(width) && before.start <= after.start, "{of} in {width}");
-            }
-            assert_eq!((columns(0).start, columns(of - 1).end), (0, width), "{of} in {width}");
-            assert!(of < usize::from(width) || lengths.iter().all(|length| *length == 1), "{of} in {width}");
-        }
-    }
 }

@@ -3,10 +3,11 @@
 
 use super::cell::{UnitSlice, second_copy, slots};
 use super::{NAMES, class_style, nothing, place_style, room};
+use crate::fit::{fitted, fitting_or_cut};
 use crate::places;
 use crate::player::Scene;
 use crate::theme::{self, DIM, class_colour, ink};
-use crate::view::paint::{Paint, fitted, fitting_or_cut};
+use crate::view::paint::Paint;
 use events::{Class, Place};
 use ratatui::style::{Color, Style};
 

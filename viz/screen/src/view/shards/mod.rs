@@ -7,8 +7,9 @@ mod cell;
 mod key;
 
 use super::pages::RankPage;
-use super::paint::{Paint, fitting, fitting_or_cut};
+use super::paint::Paint;
 use crate::app::App;
+use crate::fit::{fitting, fitting_or_cut};
 use crate::player::Scene;
 use crate::ranking::RankOrder;
 use crate::theme::{self, ACCENT, DIM, FAINT, bold, class_colour, class_glyph, ink};

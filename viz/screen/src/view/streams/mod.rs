@@ -7,8 +7,9 @@ mod waits;
 
 use super::axis::Axis;
 use super::pages::RankPage;
-use super::paint::{Paint, columns, fitting};
+use super::paint::Paint;
 use crate::app::App;
+use crate::fit::{columns, fitting};
 use crate::overlap::{self, Meetings};
 use crate::player::Scene;
 use crate::theme::{

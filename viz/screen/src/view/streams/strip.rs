@@ -1,7 +1,8 @@
 //! One stream, drawn column by column.
 
 use super::super::axis::Axis;
-use super::super::paint::{Paint, columns};
+use super::super::paint::Paint;
+use crate::fit::columns;
 use crate::theme::{FAINT, INK, ink};
 use ratatui::style::{Color, Style};
 

@@ -1,9 +1,10 @@
 //! The lanes of a ring: the latest hop of every rank.
 
 use super::{Lanes, MemberProgress};
+use crate::fit::columns;
 use crate::groups;
 use crate::theme::{DIM, FAINT, GOOD, ink};
-use crate::view::paint::{Paint, columns};
+use crate::view::paint::Paint;
 use crate::words;
 use events::Operation;
 use events::snapshot::Hop;

@@ -2,10 +2,11 @@
 //! that it sends, receives or sums, and the wire to the next rank.
 
 use super::{Lanes, MemberProgress};
+use crate::fit::{columns, fitting};
 use crate::groups;
 use crate::player::Scene;
 use crate::theme::{ALARM, DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
-use crate::view::paint::{Paint, columns, fitting};
+use crate::view::paint::Paint;
 use events::Operation;
 use ratatui::style::Style;
 
