@@ -133,7 +133,7 @@ impl Config {
     pub fn cautions(&self) -> impl Iterator<Item = String> {
         let between = match &self.process {
             Some(process) => process.caution.clone(),
-            None => self.nccl.and_then(|_| nccl::caution()),
+            None => self.nccl.and_then(|_| nccl::lazy_loading_warning()),
         };
         let unmeasured = self.corpus.source.validation > 0.0 && self.corpus.eval_every.is_none();
         let measure = "--val-fraction keeps data that nothing measures: give --eval-every STEPS, too";

@@ -110,7 +110,7 @@ pub(crate) trait Backend: Send + Sync {
     fn publish_blocked(&self, blocked: bool);
 
     /// True if `member` has published that it is blocked, and not on this rank.
-    fn is_excused(&self, member: usize) -> bool;
+    fn is_member_blocked(&self, member: usize) -> bool;
 
     /// Tells the other ranks how many steps this rank has taken in the engine that moves data [in
     /// place of the group's own](super::call::Signature::external_engine): one for its setup, and

@@ -269,7 +269,7 @@ impl Backend for ThreadMember {
         self.publish(blocked.then(|| self.global_rank()));
     }
 
-    fn is_excused(&self, member: usize) -> bool {
+    fn is_member_blocked(&self, member: usize) -> bool {
         self.is_blocked(self.global_ranks()[member])
     }
 

@@ -126,7 +126,7 @@ impl Transport for MpiTransport {
         let _ = self.send(to, head, &[], &mut |_| {});
     }
 
-    fn failed(&self) {
+    fn note_failure(&self) {
         lock(&self.state).failed = true;
     }
 

@@ -11,12 +11,11 @@ use std::cell::RefCell;
 
 /// Returns a condition that ends a wait for NCCL: once the group has failed, or once the timeout is
 /// over. In the latter case it blames a rank. Without a `call` this rank splits its communicator.
-/// `count` is the number of steps that this rank has taken; `None` unless the last is one of the
-/// call's.
+/// `step` is the number of the step that this rank took last; `None` unless it is one of the call's.
 pub(crate) fn give_up_at_timeout<'a>(
     watched: &'a WatchedCommunicator,
     call: Option<CallId>,
-    count: Option<u64>,
+    step: Option<u64>,
     observer: &'a Observer,
 ) -> impl Fn() -> Option<String> + 'a {
     let waited = RefCell::new(stopwatch(watched.paused(observer), watched.timeout));
@@ -27,7 +26,7 @@ pub(crate) fn give_up_at_timeout<'a>(
         if waited.borrow_mut().look(watched.paused(observer)) < watched.timeout {
             return None;
         }
-        let (culprit, reason) = watched.blame_for_timeout(count);
+        let (culprit, reason) = watched.blame_for_timeout(step);
         let during = call.map_or("the split of the communicator".into(), |call| call.to_string());
         watched.control.blame(culprit, during, reason.clone());
         Some(reason)
@@ -66,13 +65,13 @@ pub(crate) fn enqueue(
     // the calls enqueued before have settled. The callers keep the buffers in place until `wait`
     // has put the call's fence before the rank's next computation.
     let state = unsafe { watched.communicator.enqueue(transfers, stream.handle()) }.map_err(nccl)?;
-    let count = watched.step();
-    let give_up = give_up_at_timeout(watched, Some(call.id()), Some(count), &call.observer);
+    let step = watched.step();
+    let give_up = give_up_at_timeout(watched, Some(call.id()), Some(step), &call.observer);
     if state == CallState::Running {
         watched.communicator.settle(&give_up).map_err(nccl)?;
     }
     if watched.host_barrier != HostBarrier::Never {
-        watched.pass_barrier(count, &give_up).map_err(nccl)?;
+        watched.pass_barrier(step, &give_up).map_err(nccl)?;
     }
     Ok(())
 }

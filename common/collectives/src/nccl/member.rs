@@ -34,11 +34,11 @@ pub(crate) struct NcclMember {
     /// The group's communicator; `None` if this rank is alone.
     watched: Option<Arc<WatchedCommunicator>>,
     /// Calls on the GPU.
-    calls: CallQueue<Issued, Queued, CollectiveError>,
+    calls: CallQueue<GpuCall, EnqueueResult, CollectiveError>,
 }
 
 /// An issued call on the GPU.
-struct Issued {
+struct GpuCall {
     /// The call as the group under this one has it.
     call: Arc<Call>,
     /// Address of each buffer's first element.
@@ -49,7 +49,7 @@ struct Issued {
 
 /// The outcome of a call on the GPU's queue, and the point at which it is done there; `None` if no
 /// data moves.
-type Queued = (Outcome, Option<Arc<Fence>>);
+type EnqueueResult = (Outcome, Option<Arc<Fence>>);
 
 impl NcclMember {
     pub(crate) fn new(
@@ -83,7 +83,7 @@ impl NcclMember {
 
     /// Blocks until all ranks have issued the call and agree, and queues it on the GPU, unless the
     /// group has failed: other ranks may have aborted their communicators.
-    fn carry_out(&self, issued: &Issued) -> Result<Queued> {
+    fn carry_out(&self, issued: &GpuCall) -> Result<EnqueueResult> {
         let outcome = self.control.wait(&issued.call)?;
         match self.control.failure(Some(issued.call.id())) {
             Some(failure) => Err(failure),
@@ -93,7 +93,7 @@ impl NcclMember {
 
     /// Queues a call that all ranks agree about. Returns the point at which it is done; `None` if
     /// no data moves.
-    fn queue(&self, Issued { call, addresses, ready }: &Issued) -> Result<Option<Arc<Fence>>> {
+    fn queue(&self, GpuCall { call, addresses, ready }: &GpuCall) -> Result<Option<Arc<Fence>>> {
         let Some(watched) = &self.watched else { return Ok(None) };
         let transfers: Vec<Transfer> = transfers(&call.signature, addresses).collect();
         if transfers.is_empty() {
@@ -105,14 +105,14 @@ impl NcclMember {
         let queued = self
             .runtime
             .communicate_as(what, [&**ready], |stream| enqueue(watched, call, &transfers, stream));
-        let done = Arc::new(queued.map_err(|error| self.failed(watched, call, error))?);
+        let done = Arc::new(queued.map_err(|error| self.fail_call(watched, call, error))?);
         watched.mark_queued(&done);
         Ok(Some(done))
     }
 
-    /// Returns the error of a call that could not be queued: the group's failure, which may be this
-    /// one.
-    fn failed(&self, watched: &WatchedCommunicator, call: &Call, error: DeviceError) -> CollectiveError {
+    /// Fails the group for a call that could not be queued. Returns the group's failure, which may be
+    /// an earlier one.
+    fn fail_call(&self, watched: &WatchedCommunicator, call: &Call, error: DeviceError) -> CollectiveError {
         let (reason, by_nccl) = match error {
             DeviceError::Cuda { call: "NCCL", reason } => (format!("NCCL reports: {reason}"), true),
             other => (other.to_string(), false),
@@ -141,13 +141,13 @@ impl NcclMember {
     fn end(&self) {
         let Some(watched) = &self.watched else { return };
         watched.end();
-        let failed = || self.control.failure(None).is_some() || std::thread::panicking();
+        let has_failed = || self.control.failure(None).is_some() || std::thread::panicking();
         let since = Instant::now();
         let give_up = || {
             let late = since.elapsed() > self.timeout.min(LINGER);
-            (failed() || late).then(|| "the other ranks do not end it".to_string())
+            (has_failed() || late).then(|| "the other ranks do not end it".to_string())
         };
-        if failed() || watched.communicator.finish(&give_up).is_err() {
+        if has_failed() || watched.communicator.finish(&give_up).is_err() {
             watched.abort();
         }
     }
@@ -195,7 +195,7 @@ impl Backend for NcclMember {
         let signature = Signature { external_engine: true, ..call.signature.clone() };
         let call = Arc::new(Call { signature, observer: call.observer.clone(), ..**call });
         self.control.issue(&call, &mut [], bytes).inspect_err(|_| self.abort())?;
-        self.calls.push(call.sequence, Issued { call, addresses, ready });
+        self.calls.push(call.sequence, GpuCall { call, addresses, ready });
         Ok(())
     }
 
@@ -238,8 +238,8 @@ impl Backend for NcclMember {
         self.control.publish_blocked(blocked);
     }
 
-    fn is_excused(&self, member: usize) -> bool {
-        self.control.is_excused(member)
+    fn is_member_blocked(&self, member: usize) -> bool {
+        self.control.is_member_blocked(member)
     }
 
     fn report_steps(&self, steps: u64) {

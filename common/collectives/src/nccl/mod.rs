@@ -35,7 +35,8 @@ mod watched_communicator;
 
 pub use repeat::Repeater;
 pub use setup::{
-    SharedGpu, Version, allow_sharing, allow_sharing_among_processes, caution, prepare_shared_gpus, version,
+    SharedGpu, Version, allow_sharing, allow_sharing_among_processes, lazy_loading_warning,
+    prepare_shared_gpus, version,
 };
 
 use crate::CollectiveError;

@@ -17,24 +17,25 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The first version that lets ranks share a GPU: 2.30, as NCCL writes it.
-const SHARING: u32 = 23_000;
+const FIRST_WITH_SHARED_GPUS: u32 = 23_000;
 /// A variable of the environment, and the value that it gets if it is not set.
 type Variable = (&'static str, &'static str);
 /// Variables that let ranks share a GPU: NCCL's permission, and enough hardware queues. In a shared
 /// hardware queue a kernel that waits could block the kernel that it waits for.
-const SHARED: [Variable; 2] = [("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("CUDA_DEVICE_MAX_CONNECTIONS", "32")];
+const SHARED_GPU_VARIABLES: [Variable; 2] =
+    [("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("CUDA_DEVICE_MAX_CONNECTIONS", "32")];
 /// The variable that ranks need if they are threads: it loads machine code at the start. Loading a
 /// kernel at its first launch may wait for everything that runs in its context, and delays launches
 /// in the other contexts of the process. Kernels that wait for those launches would never end.
-const AT_ONCE: Variable = ("CUDA_MODULE_LOADING", "EAGER");
-/// The variable that keeps NCCL from summing in the switch between GPUs, which needs a GPU per
-/// rank. NCCL compares only its last two ranks to find out whether ranks share a GPU.
-const NO_SWITCH: Variable = ("NCCL_NVLS_ENABLE", "0");
+const EAGER_LOADING: Variable = ("CUDA_MODULE_LOADING", "EAGER");
+/// The variable that disables NVLink SHARP (NVLS), with which NCCL sums in the NVSwitch between GPUs.
+/// It needs a GPU per rank. NCCL compares only its last two ranks to find out whether ranks share a GPU.
+const DISABLE_NVLS: Variable = ("NCCL_NVLS_ENABLE", "0");
 
-/// The most blocks that the kernels of all ranks on one GPU have together. Each kernel waits for
+/// Maximum number of blocks (CTAs) that the kernels of all ranks on one GPU have together. Each kernel waits for
 /// the others, so all of them have to run at the same time, and together with kernels that compute.
 /// One block of NCCL's occupies a multiprocessor. `NCCL_MAX_CTAS` overrides this.
-const BLOCKS: u32 = 32;
+const MAX_CTAS: u32 = 32;
 
 /// A version of NCCL.
 #[repr(transparent)]
@@ -44,7 +45,7 @@ pub struct Version(u32);
 impl Version {
     /// True if ranks may share a GPU.
     pub fn shares_gpus(self) -> bool {
-        self.0 >= SHARING
+        self.0 >= FIRST_WITH_SHARED_GPUS
     }
 }
 
@@ -96,13 +97,13 @@ fn set(variables: impl IntoIterator<Item = Variable>) {
 /// Sets the variables that let threads of this process share GPUs, unless they are set already.
 /// Call it before any of NVIDIA's libraries is loaded.
 pub fn allow_sharing() {
-    set(SHARED.into_iter().chain([AT_ONCE]));
+    set(SHARED_GPU_VARIABLES.into_iter().chain([EAGER_LOADING]));
 }
 
 /// Returns a warning if the environment makes machine code load late, which can make threads wait
 /// for each other forever.
-pub fn caution() -> Option<String> {
-    let (name, value) = AT_ONCE;
+pub fn lazy_loading_warning() -> Option<String> {
+    let (name, value) = EAGER_LOADING;
     let set = std::env::var(name).ok().filter(|set| set != value)?;
     Some(format!(
         "{name}={set}: under NCCL, loading a kernel late may wait forever for another rank's; unset it, or set it to {value}"
@@ -112,12 +113,12 @@ pub fn caution() -> Option<String> {
 /// Does what [`allow_sharing`] does for ranks that are processes: each has contexts of its own, and
 /// may load machine code late.
 pub fn allow_sharing_among_processes() {
-    set(SHARED);
+    set(SHARED_GPU_VARIABLES);
 }
 
 /// Sets the variables that NCCL also needs if ranks do share GPUs. Call it before a GPU is opened.
 pub fn prepare_shared_gpus() {
-    set([NO_SWITCH]);
+    set([DISABLE_NVLS]);
 }
 
 /// One rank that is getting a communicator.
@@ -135,19 +136,19 @@ pub(crate) struct Setup<'a> {
 struct Peer {
     gpu: Uuid,
     multiprocessors: u32,
-    /// 1 if NCCL may sum in the switch between GPUs: [`NO_SWITCH`] is not set.
-    sums_in_switch: u32,
+    /// 1 if NCCL may use NVLink SHARP: [`DISABLE_NVLS`] is not set.
+    nvls_enabled: u32,
     process: u32,
     version: Version,
     /// Of the first rank: the identifier by which the ranks find each other.
     id: UniqueId,
 }
 
-/// Returns the most blocks of a rank's kernel if ranks share a GPU. The result is the same on all
+/// Returns the maximum number of blocks (CTAs) of a rank's kernel if ranks share a GPU. The result is the same on all
 /// ranks.
-fn blocks(peers: &[Peer]) -> Option<i32> {
+fn max_ctas(peers: &[Peer]) -> Option<i32> {
     let shared = peers.iter().filter(|peer| ranks_on(peers, &peer.gpu) > 1);
-    let each = |peer: &Peer| BLOCKS.min(peer.multiprocessors / 2) / ranks_on(peers, &peer.gpu);
+    let each = |peer: &Peer| MAX_CTAS.min(peer.multiprocessors / 2) / ranks_on(peers, &peer.gpu);
     shared.map(each).min().map(|blocks| blocks.max(1) as i32)
 }
 
@@ -198,7 +199,7 @@ impl<'a> Setup<'a> {
         let watchdog = Watchdog::start(self.rank).map_err(|error| self.refused(error))?;
         let channel = ControlChannel::open(self.control, Topic::Setup);
         let peers = self.exchange_peers(&channel)?;
-        self.check(&peers)?;
+        self.refuse_unsupported(&peers)?;
         let memory_probe =
             MemoryProbe::new(channel, self.runtime, peers.iter().map(|peer| peer.gpu).collect());
         let before = memory_probe.begin()?;
@@ -215,8 +216,8 @@ impl<'a> Setup<'a> {
         let first = self.control.member() == 0;
         let id = if first { functions.new_id().map_err(|e| self.refused(e))? } else { UniqueId([0; 128]) };
         let GpuInfo { uuid: gpu, multiprocessors, .. } = *self.runtime.gpu().info();
-        let sums_in_switch = u32::from(std::env::var_os(NO_SWITCH.0).is_none());
-        let peer = Peer { gpu, multiprocessors, sums_in_switch, process: own_process(), version, id };
+        let nvls_enabled = u32::from(std::env::var_os(DISABLE_NVLS.0).is_none());
+        let peer = Peer { gpu, multiprocessors, nvls_enabled, process: own_process(), version, id };
         let peers = channel.exchange(bytemuck::bytes_of(&peer))?;
         let read = |bytes: &Vec<u8>| {
             bytemuck::try_pod_read_unaligned(bytes)
@@ -226,7 +227,7 @@ impl<'a> Setup<'a> {
     }
 
     /// Fails if it is known beforehand that NCCL cannot connect these ranks.
-    fn check(&self, peers: &[Peer]) -> Result<(), CollectiveError> {
+    fn refuse_unsupported(&self, peers: &[Peer]) -> Result<(), CollectiveError> {
         let shares = |a: usize| (0..a).find(|&b| peers[b].gpu == peers[a].gpu).map(|b| (b, a));
         let Some((a, b)) = (0..peers.len()).find_map(shares) else { return Ok(()) };
         let ranks = self.control.global_ranks();
@@ -244,9 +245,9 @@ impl<'a> Setup<'a> {
             )));
         }
         let notices = matches!(peers, [.., a, b] if a.gpu == b.gpu);
-        let in_switch = |peer: &Peer| peer.sums_in_switch == 1 && ranks_on(peers, &peer.gpu) > 1;
-        if !notices && peers.iter().any(in_switch) {
-            let (name, value) = NO_SWITCH;
+        let uses_nvls = |peer: &Peer| peer.nvls_enabled == 1 && ranks_on(peers, &peer.gpu) > 1;
+        if !notices && peers.iter().any(uses_nvls) {
+            let (name, value) = DISABLE_NVLS;
             return Err(self.refused(format!("{sharing}, which NCCL does not notice: set {name}={value}")));
         }
         Ok(())
@@ -256,7 +257,7 @@ impl<'a> Setup<'a> {
     fn connect(&self, peers: &[Peer]) -> Result<Communicator, CollectiveError> {
         let place = (self.control.member(), peers.len());
         // SAFETY: all ranks have exchanged identifiers, and call this with the first rank's.
-        let communicator = unsafe { Communicator::begin(self.runtime, peers[0].id, place, blocks(peers)) };
+        let communicator = unsafe { Communicator::begin(self.runtime, peers[0].id, place, max_ctas(peers)) };
         let communicator = communicator.map_err(|reason| self.refused(reason))?;
         self.control.report_steps(1);
         let waited = RefCell::new(stopwatch(Duration::ZERO, self.timeout));

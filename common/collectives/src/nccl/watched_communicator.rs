@@ -25,10 +25,10 @@ pub(crate) fn stopwatch(paused: Duration, timeout: Duration) -> Stopwatch {
 }
 
 /// A call that is being enqueued, or queued on the GPU.
-struct Queued {
+struct WatchedCall {
     call: Arc<Call>,
     /// The number of steps that this rank has taken once it has handed the call in.
-    count: u64,
+    step: u64,
     /// Reached once the GPU has computed the call's inputs.
     ready: Arc<Fence>,
     /// Reached once the call is complete; `None` until it is queued.
@@ -49,11 +49,11 @@ pub(crate) enum HostBarrier {
     AroundEnqueue,
 }
 
-/// The oldest [`Queued`] call, as the watchdog knows it.
+/// The oldest [`WatchedCall`] call, as the watchdog knows it.
 struct Oldest {
     label: String,
-    count: u64,
-    /// The call's [`Queued::waited`].
+    step: u64,
+    /// The call's [`WatchedCall::waited`].
     waited: Option<Duration>,
 }
 
@@ -66,14 +66,22 @@ struct Blame {
     reason: String,
 }
 
+/// What follows from an error of NCCL's.
+enum Verdict {
+    /// Another rank may still find the culprit.
+    Wait,
+    /// The member is at fault; `None` if it is unknown.
+    Blame(Option<usize>),
+}
+
 /// The time for which all members that the others wait for have been blocked on disks or copies.
-struct Excused {
-    /// The time of the latest look.
-    looked: Instant,
+struct BlockedTime {
+    /// The time at which it was last counted.
+    last_poll: Instant,
     total: Duration,
     /// The time for which they have been blocked without a break; at most the timeout, as on the
     /// host.
-    spell: Duration,
+    current: Duration,
 }
 
 /// A group's communicator with the state that its watchdog needs.
@@ -83,7 +91,7 @@ pub(crate) struct WatchedCommunicator {
     runtime: Arc<Runtime>,
     pub(crate) timeout: Duration,
     pub(crate) host_barrier: HostBarrier,
-    queued: Mutex<VecDeque<Queued>>,
+    queued: Mutex<VecDeque<WatchedCall>>,
     /// Steps so far: two per collective, one when this rank is ready to enqueue it, and one when it
     /// has done so.
     steps: AtomicU64,
@@ -91,7 +99,7 @@ pub(crate) struct WatchedCommunicator {
     reported: AtomicU64,
     /// The time since NCCL first reported that it had lost another rank.
     lost: Mutex<Option<Stopwatch>>,
-    excused: Mutex<Excused>,
+    blocked: Mutex<BlockedTime>,
     /// True once the communicator has ended, in order or by an abort.
     over: AtomicBool,
 }
@@ -115,10 +123,10 @@ impl WatchedCommunicator {
             steps: AtomicU64::new(1),
             reported: AtomicU64::new(0),
             lost: Mutex::default(),
-            excused: Mutex::new(Excused {
-                looked: Instant::now(),
+            blocked: Mutex::new(BlockedTime {
+                last_poll: Instant::now(),
                 total: Duration::ZERO,
-                spell: Duration::ZERO,
+                current: Duration::ZERO,
             }),
             over: AtomicBool::new(false),
         }
@@ -129,11 +137,11 @@ impl WatchedCommunicator {
         self.steps.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Blocks until all ranks have taken `count` steps, as this one has, or until `give_up` returns
+    /// Blocks until all ranks have taken `steps` steps, as this one has, or until `give_up` returns
     /// a reason.
-    pub(crate) fn pass_barrier(&self, count: u64, give_up: GiveUp<'_>) -> Result<(), String> {
-        self.control.report_steps(count);
-        while self.control.reported_steps().iter().any(|&report| report < count) {
+    pub(crate) fn pass_barrier(&self, steps: u64, give_up: GiveUp<'_>) -> Result<(), String> {
+        self.control.report_steps(steps);
+        while self.control.reported_steps().iter().any(|&report| report < steps) {
             if let Some(reason) = give_up() {
                 return Err(reason);
             }
@@ -145,12 +153,12 @@ impl WatchedCommunicator {
     /// Watches `call`, the next to be enqueued, from now on: NCCL may fail before it is queued.
     /// The GPU begins it once it has reached `ready`.
     pub(crate) fn watch(&self, call: &Arc<Call>, ready: &Arc<Fence>) {
-        let count = self.steps.load(Ordering::Acquire) + 2;
+        let step = self.steps.load(Ordering::Acquire) + 2;
         let mut queued = lock(&self.queued);
         // The watchdog reports the driver's error, if it has one.
         let _ = self.forget_complete(&mut queued);
         let (call, ready) = (call.clone(), ready.clone());
-        queued.push_back(Queued { call, count, ready, done: None, waited: None });
+        queued.push_back(WatchedCall { call, step, ready, done: None, waited: None });
     }
 
     /// Marks the call watched last as queued; it is complete at `done`.
@@ -176,40 +184,41 @@ impl WatchedCommunicator {
         if self.over.load(Ordering::Acquire) {
             return false;
         }
-        let count = self.steps.load(Ordering::Acquire);
-        if self.reported.swap(count, Ordering::AcqRel) != count {
-            self.control.report_steps(count);
+        let steps = self.steps.load(Ordering::Acquire);
+        if self.reported.swap(steps, Ordering::AcqRel) != steps {
+            self.control.report_steps(steps);
         }
-        self.excuse();
+        self.count_blocked_time();
         if let Some(Blame { culprit, during, reason }) = self.failure() {
             self.control.blame(culprit, during, reason);
         }
         self.control.failure(None).is_some() && !self.over.swap(true, Ordering::AcqRel)
     }
 
-    /// Returns how long waits for NCCL have been paused so far: with the run, and by members that
-    /// are excused.
+    /// Returns how long waits for NCCL have been paused so far: with the run, and while
+    /// the members that others wait for were blocked.
     pub(crate) fn paused(&self, observer: &Observer) -> Duration {
-        observer.paused() + lock(&self.excused).total
+        observer.paused() + lock(&self.blocked).total
     }
 
-    /// Counts the time since the last look as a pause if the members that have taken the fewest
+    /// Counts the time since the last call as a pause if the members that have taken the fewest
     /// steps are blocked: by their disks, say.
-    fn excuse(&self) {
+    fn count_blocked_time(&self) {
         let reports = self.control.reported_steps();
         let fewest = reports.iter().min();
         let mut awaited = (0..reports.len()).filter(|&member| reports.get(member) == fewest);
-        let blocked = awaited.all(|one| one != self.communicator.member && self.control.is_excused(one));
-        let excused = &mut *lock(&self.excused);
+        let are_blocked =
+            awaited.all(|one| one != self.communicator.member && self.control.is_member_blocked(one));
+        let time = &mut *lock(&self.blocked);
         let now = Instant::now();
-        let passed = now.saturating_duration_since(std::mem::replace(&mut excused.looked, now));
-        let spell = if blocked { self.timeout.min(excused.spell + passed) } else { Duration::ZERO };
-        excused.total += spell.saturating_sub(excused.spell);
-        excused.spell = spell;
+        let passed = now.saturating_duration_since(std::mem::replace(&mut time.last_poll, now));
+        let current = if are_blocked { self.timeout.min(time.current + passed) } else { Duration::ZERO };
+        time.total += current.saturating_sub(time.current);
+        time.current = current;
     }
 
     /// Forgets queued calls that are complete. Returns the driver's error, if it has one.
-    fn forget_complete(&self, queued: &mut VecDeque<Queued>) -> Option<String> {
+    fn forget_complete(&self, queued: &mut VecDeque<WatchedCall>) -> Option<String> {
         while let Some(done) = queued.front().and_then(|first| first.done.as_ref()) {
             match self.runtime.has_reached(done) {
                 Ok(true) => drop(queued.pop_front()),
@@ -228,11 +237,14 @@ impl WatchedCommunicator {
             return Some(Blame { culprit: Some(self.communicator.member), during, reason });
         }
         if let Err(error) = self.communicator.state_unless_busy() {
-            let culprit = self.at_fault(&error, first.map(|first| first.count))?;
+            let culprit = match self.verdict(&error, first.map(|first| first.step)) {
+                Verdict::Wait => return None,
+                Verdict::Blame(culprit) => culprit,
+            };
             return Some(Blame { culprit, during, reason: format!("NCCL reports: {}", error.reason) });
         }
         let first = first.filter(|first| first.waited.is_some_and(|waited| waited >= self.timeout))?;
-        let (culprit, reason) = self.blame_for_timeout(Some(first.count));
+        let (culprit, reason) = self.blame_for_timeout(Some(first.step));
         Some(Blame { culprit, during, reason })
     }
 
@@ -240,16 +252,16 @@ impl WatchedCommunicator {
     fn oldest(&self) -> (Option<Oldest>, Option<String>) {
         let mut queued = lock(&self.queued);
         let broken = self.forget_complete(&mut queued);
-        let oldest = |first: &mut Queued| Oldest {
+        let oldest = |first: &mut WatchedCall| Oldest {
             label: first.call.label(),
-            count: first.count,
+            step: first.step,
             waited: self.waited(first),
         };
         (queued.front_mut().map(oldest), broken)
     }
 
     /// Returns how long the oldest call has been the GPU's next, and begins to measure that.
-    fn waited(&self, oldest: &mut Queued) -> Option<Duration> {
+    fn waited(&self, oldest: &mut WatchedCall) -> Option<Duration> {
         let paused = self.paused(&oldest.call.observer);
         if oldest.waited.is_none() && oldest.done.is_some() {
             // An error of the driver's is reported at `done`.
@@ -259,29 +271,29 @@ impl WatchedCommunicator {
         Some(oldest.waited.as_mut()?.look(paused))
     }
 
-    /// Returns the member that caused an error of NCCL's; `Some(None)` if it is unknown. Where NCCL
-    /// has lost another rank, returns `None` until the timeout: another rank may know which.
-    fn at_fault(&self, error: &CommunicatorError, count: Option<u64>) -> Option<Option<usize>> {
+    /// Returns which member caused an error of NCCL's. Where NCCL has lost another rank, waits until
+    /// the timeout for the group to fail: another rank may know which.
+    fn verdict(&self, error: &CommunicatorError, step: Option<u64>) -> Verdict {
         if !error.blames_another {
-            return Some(Some(self.communicator.member));
+            return Verdict::Blame(Some(self.communicator.member));
         }
         let waited = lock(&self.lost)
             .get_or_insert_with(|| stopwatch(Duration::ZERO, self.timeout))
             .look(Duration::ZERO);
-        (waited >= self.timeout).then(|| self.behind(count))
+        if waited < self.timeout { Verdict::Wait } else { Verdict::Blame(self.member_behind(step)) }
     }
 
-    /// Returns another member whose latest report says that it had not taken step number `count`.
-    fn behind(&self, count: Option<u64>) -> Option<usize> {
-        let (count, reports) = (count?, self.control.reported_steps());
-        let behind = |&other: &usize| other != self.communicator.member && reports[other] < count;
+    /// Returns another member whose latest report says that it had not taken step number `step`.
+    fn member_behind(&self, step: Option<u64>) -> Option<usize> {
+        let (step, reports) = (step?, self.control.reported_steps());
+        let behind = |&other: &usize| other != self.communicator.member && reports[other] < step;
         (0..reports.len()).find(behind)
     }
 
-    /// Returns the member that keeps a collective, of which step number `count` is a part, from
+    /// Returns the member that keeps a collective, of which step number `step` is a part, from
     /// ending, if it is known, and the reason.
-    pub(crate) fn blame_for_timeout(&self, count: Option<u64>) -> (Option<usize>, String) {
-        let (culprit, waited) = (self.behind(count), self.timeout);
+    pub(crate) fn blame_for_timeout(&self, step: Option<u64>) -> (Option<usize>, String) {
+        let (culprit, waited) = (self.member_behind(step), self.timeout);
         let me = self.control.global_ranks()[self.communicator.member];
         let reason = match culprit {
             Some(culprit) => {

@@ -56,10 +56,10 @@ impl ProcessMember {
     /// Returns this group's failure; `None` if it has not failed. Passes it on to all ranks first:
     /// the rank that reported it may not have reached them, and they must learn of it before they
     /// learn that this rank has ended.
-    fn failed(&self) -> Option<Failure> {
+    fn relay_failure(&self) -> Option<Failure> {
         let GroupFailure { group, failure, is_new } = self.endpoint.mailbox.failure(&self.lineage)?;
         if is_new {
-            self.endpoint.transport.failed();
+            self.endpoint.transport.note_failure();
             self.tell(0..self.endpoint.size, &Head::Failed { group, failure: failure.clone() });
             self.endpoint.mailbox.mark_relayed(group);
         }
@@ -69,7 +69,7 @@ impl ProcessMember {
     /// Fails this group, unless it has failed already. Returns its failure.
     fn fail(&self, failure: Failure) -> Failure {
         self.endpoint.mailbox.fail(self.id(), failure.clone());
-        self.failed().unwrap_or(failure)
+        self.relay_failure().unwrap_or(failure)
     }
 
     /// Sends a message without payload to other ranks. A rank that cannot be reached notices the
@@ -158,7 +158,7 @@ impl Backend for ProcessMember {
     }
 
     fn issue(&self, call: &Arc<Call>, buffers: &mut [Buffer], bytes: &[u8]) -> Result<()> {
-        if let Some(failure) = self.failed() {
+        if let Some(failure) = self.relay_failure() {
             return Err(failure.seen_by(self.global_rank(), Some(call.id())));
         }
         let Some(spans) = Span::of(buffers) else {
@@ -203,7 +203,7 @@ impl Backend for ProcessMember {
     }
 
     fn failure(&self, call: Option<CallId>) -> Option<CollectiveError> {
-        Some(self.failed()?.seen_by(self.global_rank(), call))
+        Some(self.relay_failure()?.seen_by(self.global_rank(), call))
     }
 
     fn receive(&self) {
@@ -215,7 +215,7 @@ impl Backend for ProcessMember {
         self.publish(blocked.then(|| self.global_rank()));
     }
 
-    fn is_excused(&self, member: usize) -> bool {
+    fn is_member_blocked(&self, member: usize) -> bool {
         self.is_blocked(self.global_ranks[member])
     }
 
@@ -230,7 +230,7 @@ impl Backend for ProcessMember {
 
     fn depart(&self) {
         // A failure that this rank has not seen yet must not reach the others after its departure.
-        let _ = self.failed();
+        let _ = self.relay_failure();
         self.tell(self.global_ranks.iter().copied(), &Head::Departed { group: self.id() });
     }
 

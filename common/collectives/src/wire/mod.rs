@@ -50,7 +50,7 @@ pub(crate) trait Transport: Send + Sync {
     fn progress(&self, mailbox: &Mailbox, seen: u64, time: Duration);
 
     /// Notes that a group has failed.
-    fn failed(&self) {}
+    fn note_failure(&self) {}
 }
 
 /// One process among others.

@@ -64,7 +64,7 @@ impl ProcessMember {
                     Ok(messages) => return Ok(members.into_iter().zip(messages).collect()),
                     Err(missing) => missing,
                 };
-            if let Some(failure) = self.failed() {
+            if let Some(failure) = self.relay_failure() {
                 return Err(failure);
             }
             if let Some(culprit) = departed {
