@@ -78,8 +78,17 @@ impl Default for Options {
     }
 }
 
-/// Receives each transfer: sender, receiver, chunk, bytes. Senders and receivers are members.
-type OnHop<'a> = &'a mut dyn FnMut(usize, usize, usize, u64);
+/// Bytes that move from one member to another.
+struct Hop {
+    from: usize,
+    to: usize,
+    /// The number of the slice, or of the piece of a broadcast.
+    chunk: usize,
+    bytes: u64,
+}
+
+/// Receives each hop.
+type OnHop<'a> = &'a mut dyn FnMut(Hop);
 
 /// The group of all ranks of a process.
 pub struct World;

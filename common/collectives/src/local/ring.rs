@@ -7,9 +7,9 @@
 //! whatever the step overwrites. Partial sums are rounded to the element type at every hop, and the
 //! order of addition differs from slice to slice.
 
-use super::OnHop;
 use super::coordinator::Coordinator;
 use super::published::Published;
+use super::{Hop, OnHop};
 use crate::core::buffers::{Issued, Span, slice};
 use crate::core::call::BufferShape;
 use crate::core::context::CallContext;
@@ -43,6 +43,14 @@ pub(crate) struct Ring<'a> {
     pub(crate) all: &'a [Published],
     pub(crate) coordinator: &'a Coordinator<Published>,
     pub(crate) context: &'a CallContext<'a>,
+}
+
+/// How slices go around the ring once.
+struct SlicePass {
+    /// The number of its first step in the collective.
+    first_step: usize,
+    /// How far the slice of the first step is behind the member.
+    behind: usize,
 }
 
 impl Ring<'_> {
@@ -92,28 +100,29 @@ impl Ring<'_> {
     /// # Safety
     /// As [`Ring::run`].
     unsafe fn reduce_scatter(&self, hop: OnHop<'_>) -> GroupResult<()> {
+        let pass = SlicePass { first_step: 0, behind: 2 };
         // SAFETY: the left neighbour is done with the slice, and no other member reads ours before
         // the step is declared finished.
-        self.pass_slices(0, 2, hop, |own, from, range| unsafe { add(own, from, range) })
+        self.pass_slices(pass, hop, |own, from, range| unsafe { add(own, from, range) })
     }
 
-    /// At step s copies the left neighbour's slice me − s − 1, after `before` steps of the same
-    /// collective.
+    /// At step s copies the left neighbour's slice me − s − 1. `first_step` is the number of its
+    /// first step in the collective.
     ///
     /// # Safety
     /// As [`Ring::run`].
-    unsafe fn all_gather(&self, before: usize, hop: OnHop<'_>) -> GroupResult<()> {
+    unsafe fn all_gather(&self, first_step: usize, hop: OnHop<'_>) -> GroupResult<()> {
+        let pass = SlicePass { first_step, behind: 1 };
         // SAFETY: the left neighbour's slice is final, and by the chain of steps no member still
         // reads ours.
-        self.pass_slices(before, 1, hop, |own, from, range| unsafe { copy(own, from, range) })
+        self.pass_slices(pass, hop, |own, from, range| unsafe { copy(own, from, range) })
     }
 
-    /// Takes N−1 steps after `before` others: at step s calls `take` for slice me − s − `behind` of
-    /// every buffer, here and at the left neighbour.
+    /// Takes N−1 steps. At step s calls `take` for slice me − s − `behind` of every buffer, here and
+    /// at the left neighbour.
     fn pass_slices(
         &self,
-        before: usize,
-        behind: usize,
+        SlicePass { first_step, behind }: SlicePass,
         hop: OnHop<'_>,
         take: impl Fn(&Span, &Span, Range<usize>),
     ) -> GroupResult<()> {
@@ -121,14 +130,14 @@ impl Ring<'_> {
         let [own, left] = [self.me(), self.left()].map(|member| &self.all[member].issued.spans);
         for step in 0..count - 1 {
             let chunk = (self.me() + 2 * count - step - behind) % count;
-            self.wait_for_step(before + step)?;
+            self.wait_for_step(first_step + step)?;
             let mut bytes = 0;
             for (own, from) in own.iter().zip(left) {
                 let range = slice(own.len(), chunk, count);
                 bytes += own.bytes_of(&range);
                 take(own, from, range);
             }
-            hop(self.left(), self.me(), chunk, bytes);
+            hop(Hop { from: self.left(), to: self.me(), chunk, bytes });
             self.coordinator.advance(self.context);
         }
         Ok(())
@@ -151,7 +160,8 @@ impl Ring<'_> {
                     // SAFETY: the left neighbour's piece is final, and ours is not read before
                     // `advance`.
                     unsafe { copy(own, from, piece.clone()) };
-                    hop(self.left(), self.me(), steps - 1, own.bytes_of(&piece));
+                    let bytes = own.bytes_of(&piece);
+                    hop(Hop { from: self.left(), to: self.me(), chunk: steps - 1, bytes });
                 }
                 self.coordinator.advance(self.context);
             }

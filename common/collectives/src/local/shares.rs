@@ -1,7 +1,7 @@
 //! Which share of an operation each rank has in the [direct](super::direct) algorithm, wherever the
 //! buffers lie.
 
-use super::OnHop;
+use super::{Hop, OnHop};
 use crate::core::buffers::slice;
 use crate::core::call::{BufferShape, Signature};
 use events::Operation;
@@ -45,27 +45,28 @@ pub(super) unsafe fn share<B: MemberBuffers>(
     let own = slice(len, me, count);
     let bytes = (own.len() * dtype.size()) as u64;
     let others = || (0..count).filter(|&member| member != me);
+    let mut hop = |from, to| hop(Hop { from, to, chunk: me, bytes });
     // SAFETY: slice `me` of every buffer, and of sums, is this member's alone. The root's buffer is
     // only read.
     unsafe {
         match signature.operation {
             Operation::AllReduce => {
-                others().for_each(|from| hop(from, me, me, bytes));
+                others().for_each(|from| hop(from, me));
                 buffers.sum(own, 0..count)?;
-                others().for_each(|to| hop(me, to, me, bytes));
+                others().for_each(|to| hop(me, to));
             }
             Operation::ReduceScatter => {
-                others().for_each(|from| hop(from, me, me, bytes));
+                others().for_each(|from| hop(from, me));
                 buffers.sum(own, me..me + 1)?;
             }
             Operation::AllGather => {
                 buffers.spread(own, me)?;
-                others().for_each(|to| hop(me, to, me, bytes));
+                others().for_each(|to| hop(me, to));
             }
             Operation::Broadcast => {
                 let root = signature.root;
                 buffers.spread(own, root)?;
-                (0..count).filter(|&to| to != root).for_each(|to| hop(root, to, me, bytes));
+                (0..count).filter(|&to| to != root).for_each(|to| hop(root, to));
             }
             _ => {}
         }

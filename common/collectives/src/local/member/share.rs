@@ -27,7 +27,7 @@ impl Share<'_> {
         let coordinator = &self.rank.shared.coordinator;
         let global_ranks = coordinator.global_ranks();
         let hop: OnHop<'_> =
-            &mut |from, to, chunk, bytes| call.emit_hop(global_ranks[from], global_ranks[to], chunk, bytes);
+            &mut |hop| call.emit_hop(global_ranks[hop.from], global_ranks[hop.to], hop.chunk, hop.bytes);
         call.emit(Progress::Started);
         self.finished = if call.signature.external_engine {
             Some(self.direct_bytes())
