@@ -63,7 +63,7 @@ pub struct LimitRow {
 impl LimitRow {
     /// Measures the limits of `config`'s run on this machine, in a tenth of a second.
     pub fn measure(config: &Config) -> Self {
-        let threads = (config.world_size * config.threads).min(cores());
+        let threads = (config.ranks_here() * config.threads).min(cores());
         let limit = |dtype| multiply_add_peak(threads, dtype);
         let f32_gflops = limit(DType::F32);
         let products_gflops =
@@ -91,5 +91,21 @@ mod tests {
         let limit = LimitRow::measure(&crate::samples::config("--gpus 64 --threads 1"));
         assert_eq!(limit.threads, cores().min(64));
         assert!(limit.f32_gflops > 0.0 && limit.products_gflops == limit.f32_gflops, "{limit:?}");
+    }
+
+    #[test]
+    fn the_limit_is_that_of_the_ranks_on_this_machine() {
+        let alone = |name: &str| match name {
+            "RANK" => Some("0".into()),
+            "WORLD_SIZE" => Some("64".into()),
+            "LOCAL_WORLD_SIZE" => Some("1".into()),
+            "MASTER_ADDR" => Some("localhost".into()),
+            "MASTER_PORT" => Some("4000".into()),
+            _ => None,
+        };
+        let mut args = crate::samples::args("--device cpu --threads 1");
+        let process = settings::process::place(&mut args, &alone).unwrap();
+        let config = Config::new(args).and_then(|config| config.in_process(process)).unwrap();
+        assert_eq!(LimitRow::measure(&config).threads, 1);
     }
 }

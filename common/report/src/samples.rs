@@ -8,12 +8,16 @@ use clap::Parser;
 use events::{Class, Place};
 use planner::{Stage, Strategy};
 use settings::Config;
-use settings::cli::Cli;
+use settings::cli::{Cli, TrainArgs};
+
+/// Returns the parsed `flags`.
+pub(crate) fn args(flags: &str) -> TrainArgs {
+    Cli::parse_from(["zero"].into_iter().chain(flags.split_whitespace())).train
+}
 
 /// Returns the configuration of `flags`.
 pub(crate) fn config(flags: &str) -> Config {
-    let words = ["zero"].into_iter().chain(flags.split_whitespace());
-    Config::new(Cli::parse_from(words).train).unwrap()
+    Config::new(args(flags)).unwrap()
 }
 
 /// Returns a report of one skipped step with `flags`, with made-up measurements.
