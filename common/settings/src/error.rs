@@ -23,6 +23,16 @@ impl Failure {
         Failure::Run(message.to_string())
     }
 
+    /// Returns the failure with another problem of the same run, on a line of its own.
+    pub fn with(self, problem: impl ToString) -> Self {
+        let add = |message: String| message + "\n" + &problem.to_string();
+        match self {
+            Failure::Usage(message) => Failure::Usage(add(message)),
+            Failure::Run(message) => Failure::Run(add(message)),
+            Failure::OutOfMemory(message) => Failure::OutOfMemory(add(message)),
+        }
+    }
+
     /// Returns the exit code: 2 for usage, 1 for a failed run.
     pub fn code(&self) -> u8 {
         match self {

@@ -33,17 +33,18 @@ pub(crate) enum Ranks {
     Process(Group),
 }
 
-/// Runs `ranks` as `plan` says. Returns the report, and writes it if the plan names a file. Also
-/// writes a report of a failed run: its steps and its error.
+/// Runs `ranks` as `plan` says. Returns the report, and writes it if the plan names a file; also
+/// returns why it could not be written, if so. Writes a report of a failed run, too: its steps and
+/// its error.
 ///
 /// # Errors
-/// The failure of the run, or of writing the report.
+/// The failure of the run; it also says if the report could not be written.
 pub(crate) fn run(
     plan: &Plan,
     ranks: Ranks,
     emitters: Vec<Emitter>,
     observer: &Observer<'_>,
-) -> Result<Report> {
+) -> Result<(Report, Option<Failure>)> {
     let done = Mutex::new(Measured::default());
     let recording = |rank: usize, event: RunEvent<'_>| {
         match (rank, event) {
@@ -61,29 +62,26 @@ pub(crate) fn run(
             run_single(plan, group, observer)
         }
     };
-    let measured = measured.inspect_err(|failure| {
-        report_failure(plan, std::mem::take(&mut *lock(&done)), failure);
-    })?;
+    let measured =
+        measured.map_err(|failure| report_failure(plan, std::mem::take(&mut *lock(&done)), failure))?;
     let mut report = plan::report(plan, &measured);
-    if let Some(path) = &plan.config.output.report {
-        report.limit = report.gpu.is_empty().then(|| LimitRow::measure(&plan.config));
-        report.write(path)?;
-    }
-    Ok(report)
+    let Some(path) = &plan.config.output.report else { return Ok((report, None)) };
+    report.limit = report.gpu.is_empty().then(|| LimitRow::measure(&plan.config));
+    let unwritten = report.write(path).err();
+    Ok((report, unwritten))
 }
 
-/// Writes the report of a run that failed after the steps in `done`, if one is asked for. Prints a
-/// warning if it cannot be written: the caller returns the run's own failure.
-fn report_failure(plan: &Plan, done: Measured, failure: &Failure) {
-    let Some(path) = &plan.config.output.report else { return };
+/// Writes the report of a run that ended with `failure` after the steps in `done`, if one is asked
+/// for. Returns the failure, with the reason if the report cannot be written.
+fn report_failure(plan: &Plan, done: Measured, failure: Failure) -> Failure {
+    let Some(path) = &plan.config.output.report else { return failure };
     let peaks = || Peaks { classes: vec![0; Class::ALL.len()], total: 0 };
     let memory = Place::ALL.iter().map(|_| peaks()).collect();
     let measured = vec![Measured { memory, ..done }];
     let report = plan::report(plan, &measured).failed(failure.to_string());
-    if let Err(unwritten) = report.write(path)
-        && plan.config.screen.is_none()
-    {
-        events::complain!("warning: {unwritten}");
+    match report.write(path) {
+        Ok(()) => failure,
+        Err(unwritten) => failure.with(unwritten),
     }
 }
 

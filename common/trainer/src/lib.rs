@@ -44,7 +44,6 @@ pub use witness::{At, Milestone, Witness};
 use events::{Emitter, say};
 use launch::Ranks;
 use plan::Plan;
-use run::RunEvent;
 use settings::Config;
 use settings::cli::{Command, Program};
 use std::ffi::OsString;
@@ -124,15 +123,17 @@ pub fn train_until(
 ) -> Result<Report> {
     let stop = Arc::new(StopRequest::new(stop, config.world_size));
     let plan = Plan { witness, stop, ..plan::prepare(stage, config)? };
-    let silent = |_: usize, _: RunEvent<'_>| {};
-    if plan.config.output.record.is_none() {
-        let emitters = (0..plan.config.world_size).map(|rank| Emitter::silent(rank as u32)).collect();
-        return launch::run(&plan, Ranks::Threads, emitters, &silent);
-    }
-    let watch = Watch::start(&plan, false, Vec::new())?;
-    let report = launch::run(&plan, Ranks::Threads, watch.emitters.clone(), &silent);
-    match watch.hub.finish().recording_error {
-        Some(error) => Err(Failure::run(error)),
-        None => report,
+    let recorded = plan.config.output.record.is_some();
+    let watch = recorded.then(|| Watch::start(&plan, false, Vec::new())).transpose()?;
+    let emitters = match &watch {
+        Some(watch) => watch.emitters.clone(),
+        None => (0..plan.config.world_size).map(|rank| Emitter::silent(rank as u32)).collect(),
+    };
+    let outcome = launch::run(&plan, Ranks::Threads, emitters, &|_, _| {});
+    let report = outcome.and_then(|(report, unwritten)| unwritten.map_or(Ok(report), Err));
+    match (report, watch.and_then(|watch| watch.hub.finish().recording_error)) {
+        (report, None) => report,
+        (Ok(_), Some(error)) => Err(Failure::run(error)),
+        (Err(failure), Some(error)) => Err(failure.with(error)),
     }
 }

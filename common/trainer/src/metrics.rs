@@ -81,6 +81,6 @@ impl Metrics {
 
     /// Returns a message if the file is incomplete.
     pub(crate) fn problem(&self) -> Option<String> {
-        Some(format!("the run is done, but --metrics {}", self.file.problem()?))
+        Some(format!("--metrics {}", self.file.problem()?))
     }
 }

@@ -161,23 +161,26 @@ fn run_as_leader(
     };
     watch.wait_for_last_events(&plan.stop);
     let watched = watch.hub.finish();
-    let report = outcome?;
+    let unrecorded =
+        watched.recording_error.as_ref().map(|error| format!("the recording is incomplete: {error}"));
+    let unmeasured = metrics.and_then(|metrics| metrics.problem());
+    let incomplete = unrecorded.into_iter().chain(unmeasured);
+    let (report, unwritten) = match outcome {
+        Ok(done) => done,
+        Err(failure) => return Err(incomplete.fold(failure, Failure::with)),
+    };
     events::say!("{}", report::closing(&report));
     for line in progress::farewell(plan, &report, &watched) {
         events::say!("{line}");
     }
     let unsaved = report.unsaved.map(|why| format!("the last checkpoint was not saved: {why}"));
-    let unrecorded = watched
-        .recording_error
-        .map(|error| format!("the run is done, but its recording is incomplete: {error}"));
-    let unmeasured = metrics.and_then(|metrics| metrics.problem());
-    match [unsaved, unrecorded, unmeasured]
-        .into_iter()
-        .flatten()
-        .reduce(|first, second| format!("{first}\n{second}"))
-    {
-        Some(message) => Err(Failure::run(message)),
-        None => Ok(early_exit_signal(plan, report.steps.len())),
+    let incomplete = incomplete.map(|file| format!("the run is done, but {file}"));
+    let unwritten = unwritten.map(|failure| failure.to_string());
+    let problems: Vec<String> = unsaved.into_iter().chain(unwritten).chain(incomplete).collect();
+    if problems.is_empty() {
+        Ok(early_exit_signal(plan, report.steps.len()))
+    } else {
+        Err(Failure::run(problems.join("\n")))
     }
 }
 
@@ -188,7 +191,7 @@ fn in_lines(
     watch: &Watch,
     speed: &Arc<Speed>,
     report_event: &Observer<'_>,
-) -> Result<Report> {
+) -> Result<(Report, Option<Failure>)> {
     signals::stop_on_signal(plan, Some(watch.pace.clone()))?;
     let lines = progress::Lines::new(plan, speed);
     let observer = |rank: usize, event: RunEvent<'_>| {
@@ -198,9 +201,9 @@ fn in_lines(
         }
     };
     let run = || launch::run(plan, ranks, watch.emitters.clone(), &observer);
-    let report = signals::explain_delay(&plan.stop, plan.stops_after(), run)?;
+    let done = signals::explain_delay(&plan.stop, plan.stops_after(), run)?;
     lines.finish();
-    Ok(report)
+    Ok(done)
 }
 
 /// Runs `ranks` behind the screen, which takes this thread.
@@ -210,7 +213,7 @@ fn on_screen(
     watch: &Watch,
     (options, speed): (screen::LiveOptions, &Arc<Speed>),
     report_event: &Observer<'_>,
-) -> Result<Report> {
+) -> Result<(Report, Option<Failure>)> {
     launch::silence_rank_panics();
     options.prepare(&watch.pace);
     let subscription = watch.hub.subscribe();
@@ -223,20 +226,20 @@ fn on_screen(
                     output.report(event);
                 }
             };
-            let report = launch::run(plan, ranks, watch.emitters.clone(), &observer);
+            let outcome = launch::run(plan, ranks, watch.emitters.clone(), &observer);
             watch.wait_for_last_events(&plan.stop);
             watch.hub.end();
-            report
+            outcome
         });
         let screen = screen::live(subscription, watch.pace.clone(), options, plan.stop.flag.clone());
         after_screen(plan, watch, speed, output, screen.as_ref().ok())?;
-        let report = signals::explain_delay(&plan.stop, plan.stops_after(), || ranks.join())
+        let outcome = signals::explain_delay(&plan.stop, plan.stops_after(), || ranks.join())
             .unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
         if let Some(lines) = output.lines.get() {
             lines.finish();
         }
         screen.map_err(Failure::run)?;
-        report
+        outcome
     });
     output.print_warnings();
     outcome

@@ -429,12 +429,45 @@ fn a_recording_that_finds_no_room_ends_and_the_run_goes_on() {
     let (shown, error) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.starts_with("warning: cannot write the recording"), "{error}");
-    for word in ["error: the run is done, but its recording is incomplete", "run.zero.partial"] {
+    for word in ["error: the run is done, but the recording is incomplete", "run.zero.partial"] {
         assert!(error.contains(word), "{word:?} is missing\n{error}");
     }
     assert!(shown.contains("\n    39 ") && shown.contains("peak bytes"), "{shown}");
     assert!(dir.path().join("report.json").exists() && !dir.path().join("run.zero").exists());
     assert!(dir.path().join("run.zero.partial").exists());
+}
+
+/// Runs the program with `flags`, a report and a recording, under a limit of `blocks` KiB per file.
+fn limited(blocks: u32, flags: &str) -> Output {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().display();
+    let program = env!("CARGO_BIN_EXE_zero3");
+    let files = format!("--report {dir}/report.json --record {dir}/run.zero");
+    let script = format!("ulimit -f {blocks}; exec {program} {SHORT} {files} {flags}");
+    Command::new("bash").args(["-c", &script]).output().unwrap()
+}
+
+/// The report is larger than the limit.
+#[test]
+fn a_report_that_finds_no_room_is_named_after_the_results() {
+    let output = limited(2, "");
+    let (shown, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(shown.contains("peak bytes"), "{shown}");
+    for word in ["error: cannot write --report", "\nthe run is done, but the recording is incomplete"] {
+        assert!(error.contains(word), "{word:?} is missing\n{error}");
+    }
+}
+
+#[test]
+fn a_failed_run_names_the_files_that_it_could_not_write() {
+    let output = limited(2, "--inject error@rank1,step1,backward");
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    for word in ["error: rank 1: injected error", "\ncannot write --report", "\nthe recording is incomplete"]
+    {
+        assert!(error.contains(word), "{word:?} is missing\n{error}");
+    }
 }
 
 #[cfg(target_os = "linux")]
