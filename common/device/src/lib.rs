@@ -109,6 +109,11 @@ impl Device {
         self.meter.as_ref().map_or(Ok(Vec::new()), |meter| meter.spent())
     }
 
+    /// Returns what [`Device::spent`] does, without blocking; zeros on a GPU or without a meter.
+    pub fn spent_now(&self) -> [Spent; meter::Kind::ALL.len()] {
+        self.meter.as_ref().map_or_else(Default::default, |meter| meter.spent_now())
+    }
+
     /// Sets the meter's counts to zero.
     ///
     /// # Errors
@@ -117,8 +122,9 @@ impl Device {
         self.meter.as_ref().map_or(Ok(()), |meter| meter.reset())
     }
 
-    /// Runs `work`, whose kernels the meter does not count. If they are timed, blocks until queued
-    /// work is done, before and after.
+    /// Runs `work`, whose kernels the meter does not count if it succeeds. If they are timed,
+    /// blocks until queued work is done, before and after; not after a failure, of which peers
+    /// learn first.
     ///
     /// # Errors
     /// Those of `work`, or the driver's.

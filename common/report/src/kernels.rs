@@ -1,7 +1,7 @@
 //! Rows of the report about kernels: time by kind, and the limit of the processor's registers.
 
 use device::meter::{Kind, Spent};
-use device::{DType, Device, multiply_add_peak};
+use device::{DType, multiply_add_peak};
 use serde::{Deserialize, Serialize};
 use settings::Config;
 use settings::labels;
@@ -31,12 +31,9 @@ pub struct KernelRow {
 }
 
 impl KernelRow {
-    /// Returns the rows of `rank`; empty if its device is not metered.
-    ///
-    /// # Errors
-    /// If the driver fails.
-    pub fn of(rank: usize, device: &Device) -> device::Result<Vec<Self>> {
-        let row = |(kind, spent): (Kind, Spent)| KernelRow {
+    /// Returns the rows of `rank`, which has `spent` this time by kind, in [`Kind::ALL`]'s order.
+    pub fn of(rank: usize, spent: &[Spent]) -> Vec<Self> {
+        let row = |(kind, spent): (Kind, &Spent)| KernelRow {
             rank,
             kind,
             calls: spent.calls,
@@ -44,7 +41,7 @@ impl KernelRow {
             flops: spent.flops,
             bytes: spent.bytes,
         };
-        Ok(Kind::ALL.into_iter().zip(device.spent()?).map(row).collect())
+        Kind::ALL.into_iter().zip(spent).map(row).collect()
     }
 }
 

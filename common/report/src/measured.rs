@@ -21,7 +21,7 @@ pub struct Peaks {
 pub struct Measured {
     /// Its steps; the same on every rank except for the seconds.
     pub steps: Vec<StepRow>,
-    /// Seconds of all its steps.
+    /// Seconds of all its steps, with the end of an update that an interrupted step completed.
     pub seconds: f64,
     /// Number of its steps that began after the previous update had finished.
     pub fresh_starts: u64,
@@ -33,7 +33,8 @@ pub struct Measured {
     pub memory: Vec<Peaks>,
     /// GPU memory that the ledger does not count; `None` on the CPU.
     pub gpu: Option<GpuRow>,
-    /// Time by kind of kernel; empty if the device is not metered.
+    /// Time by kind of kernel, of whole steps; empty if the device is not metered, or if a run on a
+    /// GPU was stopped.
     pub kernels: Vec<KernelRow>,
     /// Bytes and calls per operation.
     pub traffic: Traffic,

@@ -1,12 +1,14 @@
-//! The traffic, transfers and processor time of a rank.
+//! The traffic, transfers, processor time and kernels of a rank.
 
 use crate::rank::Rank;
 use collectives::Traffic;
+use device::meter::{Kind, Spent};
 use events::cpu;
 use offload::Moved;
 use std::time::Duration;
 
-/// The traffic of a rank with other ranks, its transfers between places, and its processor time.
+/// The traffic of a rank with other ranks, its transfers between places, its processor time and its
+/// kernels.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// The traffic of all groups.
@@ -17,6 +19,8 @@ pub struct Usage {
     pub transfers: Moved,
     /// Processor time of the rank's thread.
     pub processor: Duration,
+    /// Its kernels by kind, in [`Kind::ALL`]'s order; zeros on a GPU, whose times are read later.
+    pub kernels: [Spent; Kind::ALL.len()],
 }
 
 impl Usage {
@@ -27,6 +31,7 @@ impl Usage {
             to_neighbours: rank.mesh.neighbours().map_or(0, |group| group.traffic().total()),
             transfers: rank.transfers.moved(),
             processor: cpu::of_thread(),
+            kernels: rank.device.spent_now(),
         }
     }
 
@@ -43,4 +48,4 @@ impl Usage {
     }
 }
 
-events::counters! { Usage [] traffic, to_neighbours, transfers, processor }
+events::counters! { Usage [kernels] traffic, to_neighbours, transfers, processor }

@@ -76,6 +76,8 @@ pub struct Spent {
     pub bytes: u64,
 }
 
+events::counters! { Spent [] calls, time, flops, bytes }
+
 /// One call, before it is timed.
 #[derive(Clone, Copy)]
 struct Job {
@@ -146,6 +148,14 @@ impl Meter {
             spent.bytes += bytes;
         }
         Ok(totals.spent.to_vec())
+    }
+
+    /// Returns the counts of each kind on the CPU; zeros on a GPU, whose queued work is not done.
+    pub(crate) fn spent_now(&self) -> [Spent; Kind::ALL.len()] {
+        match &self.backend {
+            Backend::Cpu(_) => lock(&self.totals).spent,
+            Backend::Cuda(_) => Default::default(),
+        }
     }
 
     /// Sets all counts to zero.

@@ -13,6 +13,7 @@ use report::{Clocks, GpuRow, KernelRow, Measured, Peaks, StepRow, UNTIMED};
 use settings::fault::Phase;
 use sharding::{AfterStep, Rank, Update, Usage};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A progress report of one rank.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,9 @@ pub(super) struct Record<'a> {
     starts_fresh: bool,
     /// When the current step began.
     began: Began,
+    /// The time for which an interrupted step continued the previous update; `None` if no step or
+    /// validation was interrupted.
+    interrupted: Option<Duration>,
     /// The counters as of the last complete step, or the validation and the checkpoint after it.
     counted: Counted,
 }
@@ -59,7 +63,7 @@ pub(super) fn peaks(ledger: &Ledger) -> Vec<Peaks> {
     Place::ALL.iter().map(of).collect()
 }
 
-/// A rank's traffic and transfers, and where its time went.
+/// A rank's traffic, transfers and kernels, and where its time went.
 #[derive(Clone, Copy)]
 struct Counted {
     usage: Usage,
@@ -82,6 +86,7 @@ impl<'a> Record<'a> {
             fresh_starts: 0,
             starts_fresh: false,
             began: rank.emitter.begin(),
+            interrupted: None,
             counted: Counted {
                 usage: Usage::now(&rank),
                 after_steps: AfterStep::default(),
@@ -169,10 +174,11 @@ impl<'a> Record<'a> {
         (self.observer)(self.rank.number(), event);
     }
 
-    /// Records a step that is interrupted, after the update of the previous step is complete.
-    /// Updates have cost `after_steps` so far.
+    /// Records that a step or a validation is interrupted, after the update of the previous step is
+    /// complete. Updates have cost `after_steps` so far.
     pub(super) fn interrupted(&mut self, after_steps: AfterStep) {
         let AfterStep { time, usage } = after_steps - self.counted.after_steps;
+        self.interrupted = Some(time);
         self.counted.usage = self.counted.usage + usage;
         PhaseSeconds::new(time, usage).add_to(&mut self.counted.clocks, Phase::Step);
     }
@@ -182,7 +188,8 @@ impl<'a> Record<'a> {
         self.counted.clocks = self.hooks.clocks();
     }
 
-    /// Reads the meters once training is over. The result lacks the weights' hash.
+    /// Reads the meters once training is over. The result lacks the weights' hash, and on a GPU the
+    /// kernels of an interrupted run, which would include parts of a step.
     ///
     /// # Errors
     /// The driver's error.
@@ -194,13 +201,19 @@ impl<'a> Record<'a> {
         let memory = peaks(ledger);
         let Peaks { classes: peaks, total: total_peak } = memory[Place::Device.index()].clone();
         let gpu = GpuRow::of(self.rank.number(), device)?;
-        let kernels = KernelRow::of(self.rank.number(), device)?;
-        let Counted { usage: Usage { traffic, to_neighbours, transfers, .. }, clocks, .. } = self.counted;
+        let Counted { usage: Usage { traffic, to_neighbours, transfers, kernels, .. }, clocks, .. } =
+            self.counted;
+        let kernels = match (&gpu, self.interrupted) {
+            (None, _) => kernels.to_vec(),
+            (Some(_), None) => device.spent()?,
+            (Some(_), Some(_)) => Vec::new(),
+        };
         let to_neighbours = self.rank.mesh.neighbours().map(|_| to_neighbours);
         let sent = Operation::ALL.iter().map(|&operation| traffic.sent(operation)).collect();
         emitter.emit(What::Finished { peaks, total_peak, sent });
         Ok(Measured {
-            seconds: self.steps.iter().map(|step| step.seconds).sum(),
+            seconds: self.steps.iter().map(|step| step.seconds).sum::<f64>()
+                + self.interrupted.unwrap_or_default().as_secs_f64(),
             steps: std::mem::take(&mut self.steps),
             evaluations: std::mem::take(&mut self.evaluations),
             validation_transfers: self.validation_transfers,
@@ -209,7 +222,7 @@ impl<'a> Record<'a> {
             checkpoints: self.checkpoints,
             memory,
             gpu,
-            kernels,
+            kernels: KernelRow::of(self.rank.number(), &kernels),
             traffic,
             to_neighbours,
             transfers,
