@@ -140,17 +140,20 @@ impl Fault {
             Kind::Seed => first > 0,
             // Parameters are as old as the step before the fault's.
             Kind::Stale => first > 0 && self.step <= first,
-            _ => self.phase != Phase::Setup && self.step < first,
+            // Setup and saving belong to no step.
+            _ => ![Phase::Setup, Phase::Save].contains(&self.phase) && self.step < first,
         }
     }
 }
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}@rank{},", self.kind.name(), self.rank)?;
-        match self.kind {
-            Kind::OutOfMemory => write!(f, "allocation{}", self.allocation),
-            _ => write!(f, "step{}", self.step),
+        write!(f, "{}@rank{}", self.kind.name(), self.rank)?;
+        match (self.kind, self.phase) {
+            (Kind::OutOfMemory, _) => write!(f, ",allocation{}", self.allocation),
+            (_, Phase::Setup) => Ok(()),
+            (_, Phase::Backward) => write!(f, ",step{}", self.step),
+            (_, phase) => write!(f, ",step{},{}", self.step, word(&phase)),
         }
     }
 }

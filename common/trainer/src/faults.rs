@@ -58,19 +58,17 @@ pub(crate) fn check(config: &Config, stage: StageFactory) -> Result<()> {
 
 /// Refuses a fault in a phase that its step does not have.
 fn check_phase(fault: &Fault, config: &Config) -> Result<()> {
-    let (phase, why) = match (fault.phase, config.corpus.eval_every) {
+    let why = match (fault.phase, config.corpus.eval_every) {
         (Phase::Recompute, _) if config.memory.checkpoint_activations.keep() == Keep::Everything => {
-            ("recompute", "nothing is recomputed without --checkpoint-activations block or selective")
+            "nothing is recomputed without --checkpoint-activations block or selective"
         }
-        (Phase::Evaluate, None) => {
-            ("evaluate", "nothing is validated without --val-fraction 0.1 --eval-every 1")
-        }
+        (Phase::Evaluate, None) => "nothing is validated without --val-fraction 0.1 --eval-every 1",
         (Phase::Evaluate, Some(_)) if !config.validates_after(fault.step) => {
-            ("evaluate", "no validation follows that step: --eval-every says which have one")
+            "no validation follows that step: --eval-every says which have one"
         }
         _ => return Ok(()),
     };
-    Err(Failure::usage(format!("--inject {fault},{phase}: {why}")))
+    Err(Failure::usage(format!("--inject {fault}: {why}")))
 }
 
 /// A rank stalls for at most this much longer than the timeout, so that the ranks that wait for it

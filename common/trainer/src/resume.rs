@@ -259,7 +259,7 @@ impl ResumeState {
             .map(|(_, how)| format!("warning: {how}; the checkpoint before it is used.\n"))
             .collect();
         let past = config.faults.iter().filter(|fault| fault.passed(steps));
-        let past = past.map(|fault| format!("--inject {fault} has no effect: that step is done.\n"));
+        let past = past.map(|fault| format!("--inject {fault} cannot fire: the run resumes at step {steps}.\n"));
         format!(
             "{damaged}Resuming after {}; the checkpoint was saved by {stage} on {}.\n{}",
             counted(steps as usize, "step", "steps"),

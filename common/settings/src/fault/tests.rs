@@ -34,12 +34,43 @@ fn faults_are_read_from_words() {
     }
 }
 
+/// In every form that is accepted: of every kind, with and without a step and each phase.
 #[test]
-fn an_allocation_is_written_as_it_is_read() {
-    let fault: Fault = "out-of-memory@rank1,allocation17".parse().unwrap();
-    assert_eq!((fault.kind, fault.rank, fault.allocation), (Kind::OutOfMemory, 1, 17));
-    assert_eq!(fault.to_string(), "out-of-memory@rank1,allocation17");
-    assert!(!fault.passed(9));
+fn faults_are_written_as_they_are_read() {
+    let phases = Phase::value_variants().iter().map(|phase| format!(",{}", word(phase)));
+    let phases: Vec<String> = phases.chain([String::new(), ",allocation17".into()]).collect();
+    let mut read = 0;
+    for kind in Kind::value_variants() {
+        let forms = ["", ",step0", ",step3"].into_iter();
+        for form in forms.flat_map(|step| phases.iter().map(move |phase| format!("{step}{phase}"))) {
+            let Ok(fault) = format!("{}@rank3{form}", kind.name()).parse::<Fault>() else { continue };
+            assert_eq!(fault.to_string().parse(), Ok(fault), "{fault}");
+            read += 1;
+        }
+    }
+    assert!(read > 100, "{read}");
+    for form in
+        ["out-of-memory@rank1,allocation17", "seed@rank3", "seed@rank3,step0", "error@rank2,step3,step"]
+    {
+        assert_eq!(form.parse::<Fault>().unwrap().to_string(), form);
+    }
+}
+
+#[test]
+fn faults_of_steps_that_are_done_have_passed() {
+    let passed = |form: &str| form.parse::<Fault>().unwrap().passed(3);
+    for form in ["panic@rank1,step2", "error@rank1,step0,step", "nan@rank1,step2", "seed@rank1"] {
+        assert!(passed(form), "{form}");
+    }
+    for form in [
+        "panic@rank1,step3",
+        "panic@rank1",
+        "panic@rank1,save",
+        "drop@rank1,step0",
+        "out-of-memory@rank1,allocation1",
+    ] {
+        assert!(!passed(form), "{form}");
+    }
 }
 
 /// A stale rank keeps the slices of the step before, so that step must be one of the run's.
@@ -48,14 +79,4 @@ fn a_stale_rank_needs_the_step_before() {
     let passed = |step| Fault::silent(Kind::Stale, 1, step).passed(3);
     assert_eq!([2, 3, 4].map(passed), [true, true, false]);
     assert!(!Fault::silent(Kind::Stale, 1, 1).passed(0));
-}
-
-#[test]
-fn silent_faults_are_written_as_they_are_read() {
-    for kind in Kind::SILENT {
-        let begins = if kind == Kind::Seed { 0 } else { 7 };
-        let fault = Fault::silent(kind, 3, begins);
-        assert_eq!(fault.to_string().parse(), Ok(fault));
-        assert_eq!((fault.kind, fault.rank, fault.step), (kind, 3, begins));
-    }
 }
