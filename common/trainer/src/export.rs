@@ -89,7 +89,7 @@ fn choose(from: &Path) -> Result<Intact> {
         }
     };
     for (_, how) in &damaged {
-        events::complain!("warning: {how}; the checkpoint before it is used.");
+        events::complain!("warning: {how}; an older checkpoint is used.");
     }
     Ok(intact)
 }

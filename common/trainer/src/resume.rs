@@ -239,9 +239,10 @@ impl ResumeState {
             return Ok(());
         }
         let more = done.saturating_mul(2);
+        let accepted = identity::accepting(&config.output.resume_with, |key| key == "steps");
         Err(Failure::usage(format!(
             "the checkpoint {} has completed {} steps, and --steps is {}: there is nothing left to do\n\
-             To train further, give --steps {more} --resume-with steps (the learning rate then decays over {more} steps), \
+             To train further, give --steps {more} --resume-with {accepted} (the learning rate then decays over {more} steps), \
              or another directory to start from the beginning. For the weights: export --from {} --to DIR.",
             self.checkpoint.path().display(),
             grouped(done.into()),
@@ -256,10 +257,11 @@ impl ResumeState {
         let damaged: String = self
             .damaged
             .iter()
-            .map(|(_, how)| format!("warning: {how}; the checkpoint before it is used.\n"))
+            .map(|(_, how)| format!("warning: {how}; an older checkpoint is used.\n"))
             .collect();
         let past = config.faults.iter().filter(|fault| fault.passed(steps));
-        let past = past.map(|fault| format!("--inject {fault} cannot fire: the run resumes at step {steps}.\n"));
+        let past =
+            past.map(|fault| format!("--inject {fault} cannot fire: the run resumes at step {steps}.\n"));
         format!(
             "{damaged}Resuming after {}; the checkpoint was saved by {stage} on {}.\n{}",
             counted(steps as usize, "step", "steps"),

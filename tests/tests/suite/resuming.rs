@@ -316,6 +316,8 @@ fn another_training_does_not_resume_unless_that_is_meant() {
         &flags.replace(" --resume-with steps", " --lr 1 --shuffle-seed 4"),
         "--resume-with order,lr,steps",
     );
+    let done = flags.replace("--steps 6", "--steps 2").replace("--resume-with steps", "--resume-with batch");
+    refused(&done, "--steps 4 --resume-with steps,batch (");
 }
 
 /// A decay that ends at the same step, or with the run as before, is the same schedule.

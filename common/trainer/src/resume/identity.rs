@@ -130,19 +130,21 @@ pub(super) fn check(path: &Path, manifest: &Manifest, now: &Value, meant: &[Resu
     let line = |(key, words, _): &&(&str, &str, ResumeWith)| {
         format!("  {words}: {} there, {} now\n", shown(&then[*key]), shown(&now[*key]))
     };
-    let mut flags: Vec<String> = SETTINGS
-        .iter()
-        .filter(|(key, _, with)| meant.contains(with) || is_other(key))
-        .map(|(_, _, with)| labels::word(with))
-        .collect();
-    flags.dedup();
     Err(Failure::usage(format!(
         "{} was saved with different settings:\n{}Give the same ones, accept the differences with --resume-with {}, \
          or give another directory to start from the beginning.",
         path.display(),
         differing.iter().map(line).collect::<String>(),
-        flags.join(","),
+        accepting(meant, is_other),
     )))
+}
+
+/// Returns the value of `--resume-with` that accepts what is `meant` and each key that `differs`.
+pub(super) fn accepting(meant: &[ResumeWith], differs: impl Fn(&str) -> bool) -> String {
+    let accepted = SETTINGS.iter().filter(|(key, _, with)| meant.contains(with) || differs(key));
+    let mut words: Vec<String> = accepted.map(|(_, _, with)| labels::word(with)).collect();
+    words.dedup();
+    words.join(",")
 }
 
 /// Returns the first key in which two architectures differ, in words.
