@@ -109,12 +109,8 @@ impl Plan {
         } else {
             Ok(())
         };
-        let refusals = exchange(&mine.as_ref().err().map_or(String::new(), ToString::to_string))?;
-        mine?;
-        match refusals.into_iter().find(|why| !why.is_empty()) {
-            Some(why) => Err(Failure::run(why)),
-            None => Ok(plan),
-        }
+        resume::unanimous(mine, exchange)?;
+        Ok(plan)
     }
 
     /// Returns the run's model files: those of the checkpoint that it resumes from, with the

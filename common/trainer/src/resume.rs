@@ -1,8 +1,10 @@
 //! The checkpoint that a run resumes from: the newest one in which all blocks that ranks need are
 //! intact. Any stage on any number of ranks resumes it.
 
+mod agreement;
 mod identity;
 
+pub(crate) use agreement::{DamagedCheckpoints, Exchange, Unfit, alone, listed, newest_intact, unanimous};
 pub(crate) use identity::identity;
 
 use crate::witness::{At, Milestone, Witness};
@@ -14,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use settings::{Config, Failure, Result};
 use sharding::{LossScale, LossScaler, LossScaling, Partition, TensorPart, TrainingState, WeightSource};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -72,79 +75,6 @@ pub(crate) struct ResumeState {
     pub damaged: DamagedCheckpoints,
 }
 
-/// Exchanges texts with the other processes: returns every rank's, in rank order.
-pub(crate) type Exchange<'a> = dyn Fn(&str) -> Result<Vec<String>> + 'a;
-
-/// The exchange of a run whose ranks are all in this process.
-pub(crate) fn alone(mine: &str) -> Result<Vec<String>> {
-    Ok(vec![mine.to_string()])
-}
-
-/// Why a checkpoint is not used.
-pub(crate) enum Unfit {
-    /// It is damaged or cannot be read; the message. An older checkpoint may be intact.
-    Damaged(String),
-    /// The checkpoint is intact, but this run may not resume from it.
-    Refused(Failure),
-}
-
-impl From<CheckpointError> for Unfit {
-    fn from(error: CheckpointError) -> Self {
-        use CheckpointError::{Damaged, Disk, Malformed};
-        let words = error.to_string();
-        match error {
-            Damaged { .. } | Disk(_) | Malformed { .. } => {
-                let first = words.lines().next().unwrap_or_default();
-                Unfit::Damaged(first.trim_end_matches('.').to_string())
-            }
-            _ => Unfit::Refused(Failure::usage(words)),
-        }
-    }
-}
-
-impl Unfit {
-    fn words(&self) -> String {
-        match self {
-            Unfit::Damaged(how) => how.clone(),
-            Unfit::Refused(failure) => failure.to_string(),
-        }
-    }
-}
-
-/// Checkpoints that are damaged: their names, and what is wrong with them.
-pub(crate) type DamagedCheckpoints = Vec<(String, String)>;
-
-/// Opens the newest checkpoint among `names` that is intact for every process; the processes agree
-/// on it by `exchange`. Returns it, if there is one, and the newer ones, which are damaged.
-///
-/// # Errors
-/// If this process may not resume it, or the exchange fails.
-pub(crate) fn newest_intact<'a, T>(
-    names: impl Iterator<Item = &'a str>,
-    open: impl Fn(&str) -> std::result::Result<T, Unfit>,
-    exchange: &Exchange<'_>,
-) -> Result<(Option<T>, DamagedCheckpoints)> {
-    let mut damaged = Vec::new();
-    for name in names {
-        let opened = open(name);
-        let verdicts = exchange(&opened.as_ref().err().map_or(String::new(), Unfit::words))?;
-        match (opened, verdicts.into_iter().find(|verdict| !verdict.is_empty())) {
-            (Err(Unfit::Refused(failure)), _) => return Err(failure),
-            (Ok(intact), None) => return Ok((Some(intact), damaged)),
-            (_, how) => damaged.push((name.to_string(), how.unwrap_or_default())),
-        }
-    }
-    Ok((None, damaged))
-}
-
-/// The most damaged checkpoints that an error lists.
-const LISTED: usize = 12;
-
-/// Returns a line for each of the newest of `damaged`.
-pub(crate) fn listed(damaged: &DamagedCheckpoints) -> String {
-    damaged.iter().take(LISTED).map(|(_, how)| format!("  {how}\n")).collect()
-}
-
 impl ResumeState {
     /// Opens the newest intact checkpoint among `checkpoints`; `None` if there is no checkpoint.
     /// Each process verifies the blocks that its ranks need; the processes agree by `exchange`.
@@ -156,9 +86,8 @@ impl ResumeState {
         checkpoints: &Checkpoints,
         exchange: &Exchange<'_>,
     ) -> Result<Option<Arc<Self>>> {
-        let names = checkpoints.names().map_err(Failure::usage)?;
-        let holder = RunLock::holder(checkpoints.directory()).unwrap_or_default();
-        let seen = exchange(&format!("{holder}\n{}", names.join(" ")))?;
+        let listing = unanimous(listing(checkpoints), exchange)?;
+        let seen = exchange(&listing)?;
         check_same_directory(checkpoints, &seen)?;
         // Rank 0's listing decides, so that all ranks try the same checkpoints.
         let names = seen[0].split_once('\n').map_or("", |(_, names)| names).split_whitespace();
@@ -302,8 +231,22 @@ impl ResumeState {
     }
 }
 
-/// Fails if a process does not see rank 0's lock in the directory. The first line of each process's
-/// text in `seen` is the run that holds the lock.
+/// Returns two lines: the run that holds the lock of `checkpoints`, empty if the lock is not there,
+/// and the names of the checkpoints, newest first.
+///
+/// # Errors
+/// If the directory or its lock cannot be read.
+fn listing(checkpoints: &Checkpoints) -> Result<String> {
+    let names = checkpoints.names().map_err(Failure::usage)?;
+    let holder = match RunLock::holder(checkpoints.directory()) {
+        Err(CheckpointError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => String::new(),
+        holder => holder.map_err(Failure::run)?,
+    };
+    Ok(format!("{holder}\n{}", names.join(" ")))
+}
+
+/// Fails if a process does not see rank 0's lock in the directory. `seen` has each process's
+/// [`listing`].
 fn check_same_directory(checkpoints: &Checkpoints, seen: &[String]) -> Result<()> {
     let holder = |seen: &String| seen.split('\n').next().unwrap_or_default().to_string();
     if holder(&seen[0]).is_empty() {
