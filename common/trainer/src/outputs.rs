@@ -22,30 +22,38 @@ pub(crate) fn saved_bytes(config: &Config, model: &Model, model_files: &ModelFil
 }
 
 /// Refuses a run whose output files cannot be written or would replace its inputs, such as the
-/// `pretrained` weights, or whose disk has no room for `bytes` of weights.
+/// `pretrained` weights.
 ///
 /// # Errors
 /// A failure that names the flag or the file.
-pub(crate) fn probe(config: &Config, pretrained: Option<&Reader>, bytes: u64) -> Result<()> {
+pub(crate) fn probe(config: &Config, pretrained: Option<&Reader>) -> Result<()> {
     check_files(config, pretrained)?;
     if let Some(path) = &config.output.report {
         Report::probe(path)?;
     }
     if let Some(dir) = &config.output.save {
         Writer::probe(dir).map_err(checkpoints::unsaved)?;
-        let room =
-            Disk::new(1).free_bytes(dir).map_err(|error| Failure::run(CheckpointError::from(error)))?;
-        if room < bytes {
-            return Err(Failure::run(format!(
-                "the disk of {} has no room for the weights of this run: {} are free, and they take {}\n\
-                 Free some space, save to a directory on another disk, or save in 16 bits (--save-dtype bf16).",
-                dir.display(),
-                human(room),
-                human(bytes)
-            )));
-        }
     }
     Ok(())
+}
+
+/// Refuses a disk that has no room for the `bytes` of the final weights.
+///
+/// # Errors
+/// If there is too little room, or the disk does not say how much there is.
+pub(crate) fn check_room(config: &Config, bytes: u64) -> Result<()> {
+    let Some(dir) = &config.output.save else { return Ok(()) };
+    let room = Disk::new(1).free_bytes(dir).map_err(|error| Failure::run(CheckpointError::from(error)))?;
+    if room >= bytes {
+        return Ok(());
+    }
+    Err(Failure::run(format!(
+        "the disk of {} has no room for the weights of this run: {} are free, and they take {}\n\
+         Free some space, save to a directory on another disk, or save in 16 bits (--save-dtype bf16).",
+        dir.display(),
+        human(room),
+        human(bytes)
+    )))
 }
 
 /// Refuses a run whose output files would replace its input files or each other.

@@ -80,7 +80,7 @@ impl Plan {
     /// Returns this plan, resumed from a checkpoint if there is one. See [`ResumeState::choose`].
     ///
     /// # Errors
-    /// As [`ResumeState::choose`], or if the disk has no room for the run's own checkpoints.
+    /// As [`ResumeState::choose`], or if a disk has no room for the run's own files.
     pub(crate) fn resumed(self, ranks: Range<usize>, exchange: &Exchange<'_>) -> Result<Self> {
         let Plan { config, model, identity, partition, stage, witness, .. } = &self;
         let run = Resuming {
@@ -98,19 +98,23 @@ impl Plan {
         };
         let model_files = self.model_files_of(resume.as_deref())?;
         let plan = Plan { resume, model_files, ..self };
-        let Some(checkpoints) = &plan.checkpoints else { return Ok(plan) };
-        let space = checkpoints::Space {
-            parameters: plan.model.layout.parameters(),
-            saved_bytes: outputs::saved_bytes(&plan.config, &plan.model, &plan.model_files),
-            prediction: &plan.prediction,
-        };
-        let mine = if plan.config.leads() {
-            checkpoints::check_room(checkpoints, &plan.damaged(), &plan.config, space)
-        } else {
-            Ok(())
-        };
-        resume::unanimous(mine, exchange)?;
+        resume::unanimous(plan.check_room(), exchange)?;
         Ok(plan)
+    }
+
+    /// Checks, on the rank that leads, that disks have room for the final weights and checkpoints.
+    /// The element type of the weights follows from the model files, and these from the checkpoint
+    /// that the run resumes from.
+    fn check_room(&self) -> Result<()> {
+        let Plan { config, model, prediction, .. } = self;
+        if !config.leads() {
+            return Ok(());
+        }
+        let saved_bytes = outputs::saved_bytes(config, model, &self.model_files);
+        outputs::check_room(config, saved_bytes)?;
+        let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
+        let space = checkpoints::Space { parameters: model.layout.parameters(), saved_bytes, prediction };
+        checkpoints::check_room(checkpoints, &self.damaged(), config, space)
     }
 
     /// Returns the run's model files: those of the checkpoint that it resumes from, with the
@@ -202,8 +206,7 @@ fn complete(stage: StageFactory, config: Config, prediction: Prediction) -> Resu
     model.rounding = config.precision.rounding;
     let pretrained = source::open_pretrained(&config, &model).map_err(Failure::usage)?;
     let model_files = source::model_files(&config, pretrained.as_deref()).map_err(Failure::usage)?;
-    let saved = outputs::saved_bytes(&config, &model, &model_files);
-    outputs::probe(&config, pretrained.as_deref(), saved)?;
+    outputs::probe(&config, pretrained.as_deref())?;
     let (checkpoints, lock) = checkpoints::open(&config)?.unzip();
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
     let partition = if stage.sharded.parameters {

@@ -413,6 +413,34 @@ fn a_full_disk_is_named_with_the_remedy_and_keeps_the_old_files() {
     }
 }
 
+/// The first run starts from bf16 weights, and its checkpoint keeps that type. The disk has room for
+/// the resumed run's weights in bf16, and not in f32, the type of a run without such a checkpoint.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_resumed_run_needs_room_for_weights_in_the_type_of_its_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let [base, kept, small] = ["base", "kept", "small"].map(path);
+    assert!(zero3(&format!("{SHORT} --save {base} --save-dtype bf16")).status.success());
+    assert!(zero3(&format!("{SHORT} --init-from {base} --checkpoint {kept}")).status.success());
+    fs::create_dir(&small).unwrap();
+    let script =
+        r#"mount -t tmpfs -o size=3m small "$0" || exit 99; "$@" --save "$0/saved"; exit $(($? + 40))"#;
+    let resumed =
+        format!("{} --resume-with steps --checkpoint {kept}", SHORT.replace("--steps 2", "--steps 3"));
+    let output = Command::new("unshare")
+        .args(["--map-root-user", "--mount", "bash", "-c", script, &small, env!("CARGO_BIN_EXE_zero3")])
+        .args(resumed.split_whitespace())
+        .output();
+    let Some(output) = output.ok().filter(|output| ![Some(1), Some(99)].contains(&output.status.code()))
+    else {
+        return skipped("this user may not mount a disk of its own (unshare, tmpfs): none was too small");
+    };
+    let (shown, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(40), "{shown}{error}");
+    assert!(shown.contains("saved as bf16"), "{shown}");
+}
+
 /// A file-size limit stands for a full disk: the run goes on, and its exit code says that the
 /// recording is incomplete.
 #[test]
