@@ -18,14 +18,12 @@ pub enum InvalidJob {
         /// The count's name.
         name: &'static str,
     },
-    /// A count is larger than [`MOST`].
-    #[error("{name} is {count}: give at most {MOST}")]
-    TooMany {
-        /// The count's name.
-        name: &'static str,
-        /// The count.
-        count: usize,
-    },
+    /// There are more ranks than [`MOST`].
+    #[error("world size is {0}: give at most {MOST}")]
+    TooManyRanks(usize),
+    /// There are more micro-batches per step than [`MOST`].
+    #[error("micro-batches per step is {0}: give at most {MOST}")]
+    TooManyMicroBatches(usize),
     /// Groups of neighbours that do not cover the ranks evenly.
     #[error("the {name} size is {size}: give a size that divides the {ranks} ranks")]
     Group {
@@ -89,10 +87,10 @@ impl Job {
     /// Refuses jobs that no run can have.
     ///
     /// # Errors
-    /// [`InvalidJob::Zero`] if a count is 0, [`InvalidJob::TooMany`] if there are more ranks or
-    /// micro-batches than [`MOST`], [`InvalidJob::Group`] if groups do not divide the world,
-    /// [`InvalidJob::Placement`] if parameters or activations cannot be offloaded,
-    /// [`InvalidJob::TooLarge`] if bytes could overflow.
+    /// [`InvalidJob::Zero`] if a count is 0, [`InvalidJob::TooManyRanks`] or
+    /// [`InvalidJob::TooManyMicroBatches`] beyond [`MOST`], [`InvalidJob::Group`] if groups do not
+    /// divide the world, [`InvalidJob::Placement`] if parameters or activations cannot be
+    /// offloaded, [`InvalidJob::TooLarge`] if bytes could overflow.
     pub fn validate(&self) -> Result<(), InvalidJob> {
         let c = &self.config;
         check_counts(self.world_size, self.micro_batches)?;
@@ -145,14 +143,13 @@ pub(crate) fn check_bytes(bytes: f64) -> Result<(), InvalidJob> {
 
 /// Refuses numbers of ranks and micro-batches that are 0 or beyond [`MOST`].
 pub(crate) fn check_counts(world_size: usize, micro_batches: usize) -> Result<(), InvalidJob> {
-    for (name, count) in [("world size", world_size), ("micro-batches per step", micro_batches)] {
-        match count {
-            0 => return Err(InvalidJob::Zero { name }),
-            1..=MOST => {}
-            _ => return Err(InvalidJob::TooMany { name, count }),
-        }
+    match (world_size, micro_batches) {
+        (0, _) => Err(InvalidJob::Zero { name: "world size" }),
+        (_, 0) => Err(InvalidJob::Zero { name: "micro-batches per step" }),
+        (ranks, _) if ranks > MOST => Err(InvalidJob::TooManyRanks(ranks)),
+        (_, count) if count > MOST => Err(InvalidJob::TooManyMicroBatches(count)),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 const EXABYTE: f64 = 1e18;

@@ -20,8 +20,8 @@ pub fn predict(stage: planner::Stage, config: &Config) -> Result<(Job, Predictio
 /// Returns a usage failure that names the flags behind `error`.
 pub fn invalid(error: &InvalidJob) -> Failure {
     let flags = match error {
-        InvalidJob::TooMany { name: "micro-batches per step", .. } => "--grad-accum: ",
-        InvalidJob::TooMany { .. } => "--gpus: ",
+        InvalidJob::TooManyMicroBatches(_) => "--grad-accum: ",
+        InvalidJob::TooManyRanks(_) => "--gpus: ",
         InvalidJob::TooLarge { .. } => "--batch-size, --seq-len, --grad-accum, --model: ",
         InvalidJob::Zero { .. } | InvalidJob::Group { .. } | InvalidJob::Placement { .. } => "",
     };
