@@ -246,32 +246,37 @@ impl Report {
 
     /// Returns every wrong prediction, in words; empty if all predictions hold.
     pub fn mispredictions(&self) -> Vec<String> {
-        let memory =
-            self.memory.iter().map(|row| (row.rank, row.class.label(), row.predicted_bytes, row.peak_bytes));
-        let total = self
-            .total_peak_bytes
-            .iter()
-            .map(|row| (row.rank, "all classes at once", row.predicted_bytes, row.peak_bytes));
-        let traffic = self
-            .traffic
-            .iter()
-            .map(|row| (row.rank, row.operation.label(), row.predicted_bytes, row.bytes_sent));
-        let neighbours = self
-            .traffic_to_neighbours
-            .iter()
-            .map(|row| (row.rank, "to neighbours", row.predicted_bytes, row.bytes_sent));
-        let calls =
-            self.traffic.iter().map(|row| (row.rank, row.operation.label(), row.predicted_calls, row.calls));
-        let moved = self.transfers.iter().flat_map(|row| {
-            let (rank, route) = (row.rank, row.route.label());
-            [(rank, route, row.predicted_bytes, row.bytes), (rank, route, row.predicted_calls, row.calls)]
-        });
-        let all = memory.chain(total).chain(traffic).chain(calls).chain(neighbours).chain(moved);
-        all.filter(|(_, _, predicted, measured)| predicted != measured)
-            .map(|(rank, what, predicted, measured)| {
-                format!("{}, rank {rank}, {what}: predicted {predicted}, measured {measured}", self.stage)
-            })
-            .collect()
+        let mut wrong = Vec::new();
+        let mut compare = |rank: usize, what: String, predicted: u64, measured: u64| {
+            if predicted != measured {
+                let stage = self.stage;
+                wrong.push(format!(
+                    "{stage}, rank {rank}, {what}: predicted {predicted}, measured {measured}"
+                ));
+            }
+        };
+        for row in &self.memory {
+            let what = format!("{} in {}, bytes", row.class.label(), row.place.label());
+            compare(row.rank, what, row.predicted_bytes, row.peak_bytes);
+        }
+        for row in &self.total_peak_bytes {
+            let what = format!("total in {}, bytes", row.place.label());
+            compare(row.rank, what, row.predicted_bytes, row.peak_bytes);
+        }
+        for row in &self.traffic {
+            let operation = row.operation.label();
+            compare(row.rank, format!("{operation}, bytes"), row.predicted_bytes, row.bytes_sent);
+            compare(row.rank, format!("{operation}, calls"), row.predicted_calls, row.calls);
+        }
+        for row in &self.traffic_to_neighbours {
+            compare(row.rank, "sent to neighbours, bytes".into(), row.predicted_bytes, row.bytes_sent);
+        }
+        for row in &self.transfers {
+            let route = row.route.label();
+            compare(row.rank, format!("{route}, bytes"), row.predicted_bytes, row.bytes);
+            compare(row.rank, format!("{route}, transfers"), row.predicted_calls, row.calls);
+        }
+        wrong
     }
 
     /// True if every prediction equals its measurement.

@@ -18,6 +18,23 @@ fn a_report_reads_back_as_it_was() {
     assert!(error.contains("not a report of this version") && error.contains("--report"), "{error}");
 }
 
+#[test]
+fn a_wrong_prediction_is_named_with_its_place_and_unit() {
+    let mut report = one_step("--gpus 1 --offload-optimizer cpu");
+    report.memory.truncate(1);
+    report.memory[0].peak_bytes += 1;
+    report.total_peak_bytes.truncate(2);
+    report.total_peak_bytes[1].peak_bytes += 2;
+    report.traffic.truncate(1);
+    report.traffic[0].predicted_bytes += 8;
+    report.traffic[0].calls += 1;
+    report.transfers.truncate(1);
+    report.transfers[0].predicted_bytes += 4;
+    report.transfers[0].calls += 1;
+    report.traffic_to_neighbours = vec![NeighbourRow { rank: 0, predicted_bytes: 2, bytes_sent: 1 }];
+    insta::assert_snapshot!(report.mispredictions().join("\n"));
+}
+
 /// In fp16, activations may overflow although the run continues.
 #[test]
 fn a_loss_that_is_no_number_reads_back() {
