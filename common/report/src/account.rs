@@ -101,7 +101,7 @@ impl Account {
             (EXPOSED, self.exposed),
             ("waiting for other ranks", self.peers),
             ("waiting for a core", self.without_core),
-            ("waiting for other places", self.places),
+            ("waiting for offload", self.places),
             ("fetching data", self.data),
         ]
     }

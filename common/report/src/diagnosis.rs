@@ -106,7 +106,7 @@ fn places(report: &Report) -> String {
         format!("  {route:<12} {:>9} of a step waiting, {} moved\n", time(seconds), human(bytes as u64))
     });
     let words: String = words.collect();
-    if words.is_empty() { words } else { format!("\nTransfers between places, of one rank:\n{words}") }
+    if words.is_empty() { words } else { format!("\nOffload transfers of one rank (mean):\n{words}") }
 }
 
 /// Describes the rank that other ranks wait for; empty if none is clearly slower.
@@ -141,7 +141,7 @@ fn helping(report: &Report, account: &Account) -> String {
         None => "Remedies for traffic are unknown: the report is older than the settings in it.\n",
     };
     if remedies.is_empty() {
-        return format!("\nNo other flags, link or place would save 1 % of a step.\n{unknown}");
+        return format!("\nNo change of flags, link or offload would save 1 % of a step.\n{unknown}");
     }
     let mut text = String::from("\nWhat would help, each alone, at most (of a step)\n");
     for remedy in remedies {
