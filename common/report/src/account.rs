@@ -32,8 +32,9 @@ pub struct Account {
     pub peers: f64,
     /// Waits for transfers between device, main memory and disk.
     pub places: f64,
-    /// Waits for a core, which other threads have meanwhile. With several threads per rank, or with
-    /// GPUs, these count as computing: the rank may have waited for its threads or its GPU.
+    /// Time in which the rank's thread was ready but other threads had the core. With several
+    /// threads per rank, or with GPUs, it counts as computing: the rank may have waited for its
+    /// threads or its GPU.
     pub without_core: f64,
 }
 

@@ -237,7 +237,7 @@ impl Config {
         self.process.as_ref().is_none_or(|process| process.placement.rank == 0)
     }
 
-    /// Returns the number of ranks on this machine.
+    /// Returns the number of ranks on this machine; 1 if the launcher does not say.
     pub fn ranks_here(&self) -> usize {
         let processes = |process: &Process| process.placement.local_world_size.unwrap_or(1);
         self.process.as_ref().map_or(self.world_size, processes)

@@ -84,7 +84,7 @@ impl InstrumentedStage {
         Ok(())
     }
 
-    /// Corrupts the gradients of a rank with a fault that does so.
+    /// Applies the rank's gradient faults: `drop` zeroes them, `nan` sets the first element to NaN.
     fn corrupt(&self, gradients: &mut FullGradients) -> Result<()> {
         if self.hooks.is_active(Kind::Drop) {
             self.rank.kernels().fill(gradients.buffer.view_mut(), 0.0)?;

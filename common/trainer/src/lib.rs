@@ -67,7 +67,7 @@ pub fn main_under(
     arguments: impl IntoIterator<Item = OsString>,
     witness: Option<Arc<dyn Witness>>,
 ) -> ExitCode {
-    signals::outlive_limits();
+    signals::ignore_file_size_signal();
     let cli = program.parse(arguments);
     let print = |lines: Vec<String>| lines.iter().for_each(|line| events::say!("{line}"));
     exit_code(match cli.command {

@@ -6,12 +6,12 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// What becomes of lines that the file has already.
+/// What opening does with existing lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenMode {
-    /// They stay.
+    /// Keeps them.
     Append,
-    /// They are removed.
+    /// Removes them.
     Replace,
 }
 

@@ -294,7 +294,7 @@ impl<'a> Worker<'a> {
             self.save_last_checkpoint()?;
             self.save_weights()
         })?;
-        // Saving gathers in main memory, so its peak is there.
+        // The device's peak is that of training; saving counts in main memory and on disk only.
         let mut memory = record::peaks(self.rank.device.ledger());
         memory[..1].clone_from_slice(&measured.memory[..1]);
         Ok(Measured { weights_blake3, memory, unsaved: self.save_error.take(), ..measured })

@@ -42,9 +42,8 @@ pub(crate) fn outlive_terminal(plan: &Plan, pace: Option<Arc<Pace>>) -> Result<(
     stop_on([SIGINT, SIGTERM].into_iter(), plan, pace)
 }
 
-/// Makes a write beyond the limit of a file's size an error, which names the file, in place of the
-/// end of the process.
-pub(crate) fn outlive_limits() {
+/// Ignores SIGXFSZ: a write beyond `ulimit -f` then fails with an error that names the file.
+pub(crate) fn ignore_file_size_signal() {
     // If the system refuses that, the limit still ends the process.
     let _ = flag::register(SIGXFSZ, Arc::default());
 }

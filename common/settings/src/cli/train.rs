@@ -19,7 +19,7 @@ use planner::{Algorithm, Strategy};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Maximum number of ranks in one process.
+/// Maximum number of ranks of a run, over all its processes.
 pub const RANKS: u64 = 1024;
 /// The limit of numbers without a limit of their own.
 pub(super) const MOST: u64 = u32::MAX as u64;

@@ -76,11 +76,11 @@ impl Loans {
         Ok(())
     }
 
-    /// Hands back all buffers of a pass that was interrupted.
+    /// Frees the gradients of an interrupted pass and hands the parameters back.
     pub(super) fn hand_back(&mut self, stage: &mut dyn Stage) -> Result<()> {
         self.gradients.iter_mut().for_each(|held| *held = None);
         for full in self.parameters.iter_mut().filter_map(Option::take) {
-            // After an evaluation stages neither gather ahead nor keep full parameters.
+            // Released as after validation, so that the stage neither gathers ahead nor keeps them.
             stage.release(full, Pass::Evaluate)?;
         }
         Ok(())

@@ -161,7 +161,7 @@ impl<'a> Record<'a> {
         self.report(RunEvent::Validation(step, loss));
     }
 
-    /// Counts a save between two steps, once it no longer needs the rank.
+    /// Counts a checkpoint between two steps. Called when this rank may train again.
     pub(super) fn checkpoint(&mut self) {
         self.checkpoints += 1;
         let before = self.counted.usage.transfers;
