@@ -23,9 +23,9 @@ pub(crate) fn rank_failure(plan: &Plan, rank: usize, error: &RankError) -> Failu
             Failure::run(format!("{error}\n\n{}", advice_on_timeout(*culprit, seconds)))
         }
         // These name the ranks that they are about.
-        error @ (RankError::Stage(sharding::Error::Collective(_))
-        | RankError::OtherWeights(..)
-        | RankError::OtherStep(_)) => Failure::run(error.to_string()),
+        error @ (RankError::Stage(sharding::Error::Collective(_)) | RankError::OtherWeights(..)) => {
+            Failure::run(error.to_string())
+        }
         error => Failure::run(format!("rank {rank}: {error}")),
     }
 }

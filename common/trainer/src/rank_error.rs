@@ -19,11 +19,6 @@ pub(crate) enum RankError {
         "rank {0} starts from different weights than rank {1}: give every rank the same --seed and --init-from"
     )]
     OtherWeights(u32, u32),
-    /// This rank begins with an earlier step than others.
-    #[error(
-        "rank {0} does not have the checkpoint that other ranks resume from: --checkpoint must be a directory that all machines see"
-    )]
-    OtherStep(u32),
     /// An injected fault made the rank hang until the others timed out; the message.
     #[error("{0}")]
     Stalled(String),
@@ -49,9 +44,7 @@ impl RankError {
     pub(crate) fn culprit(&self, rank: u32) -> Option<u32> {
         match self {
             RankError::Stage(sharding::Error::Collective(error)) => error.culprit(),
-            RankError::OtherWeights(culprit, _) | RankError::OtherStep(culprit) => {
-                Some(*culprit).filter(|&culprit| culprit != rank)
-            }
+            RankError::OtherWeights(culprit, _) => Some(*culprit).filter(|&culprit| culprit != rank),
             _ => None,
         }
     }

@@ -199,14 +199,6 @@ impl ResumeState {
         )
     }
 
-    /// Returns a hash of the manifest: ranks that resume the same checkpoint have the same hash.
-    ///
-    /// # Errors
-    /// JSON's.
-    pub(crate) fn fingerprint(&self) -> serde_json::Result<[u8; 32]> {
-        Ok(*blake3::hash(&serde_json::to_vec(self.checkpoint.manifest())?).as_bytes())
-    }
-
     /// Returns the model files that the checkpoint has kept.
     pub(crate) fn model_files(&self) -> &Arc<ModelFiles> {
         self.checkpoint.model_files()

@@ -18,35 +18,27 @@ use sharding::{LossScaler, Rank, TrainingState, UnitId, WeightSource};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Returns the weights that `rank` starts from. Collective: the ranks compare theirs first.
+/// Returns the weights that `rank` starts from. Collective: the ranks compare theirs first. Ranks
+/// that resume have agreed on a checkpoint before, and have nothing to compare.
 pub(super) fn first_weights(plan: &Plan, rank: &Rank, hooks: &Hooks) -> Result<Arc<dyn WeightSource>> {
     let weights = |seed| match &plan.resume {
         Some(state) => state.source(TrainingState::Weight),
         None => source::weights(plan.pretrained.as_ref(), &plan.model, seed, plan.config.threads),
     };
     let seed = hooks.seed(Phase::Setup, plan.config.seed);
-    let source = weights(seed);
-    let mut mine = match &plan.resume {
-        Some(state) => state.fingerprint().map_err(other)?,
-        None => source::fingerprint(&*source, &plan.model.layout).map_err(RankError::Other)?,
+    let mine = match &plan.resume {
+        Some(_) => [0; 32],
+        None => source::fingerprint(&*weights(seed), &plan.model.layout).map_err(RankError::Other)?,
     };
-    mine[..4].copy_from_slice(&plan.first_step().to_be_bytes());
     agree_on_start(rank, mine)?;
     // `--inject seed@rankR,step0` changes the seed here, after the comparison: no rank notices.
     Ok(weights(hooks.seed(Phase::Backward, seed)))
 }
 
-/// Fails unless all ranks start alike: ranks that start from different weights would silently train
-/// different models. `mine` is the first step in four bytes, then the weights' hash.
+/// Fails unless all ranks have the same hash of weights as this rank, whose hash is `mine`: ranks
+/// that start from different weights would silently train different models.
 fn agree_on_start(rank: &Rank, mine: [u8; 32]) -> Result<()> {
-    let all = rank.group.exchange(&mine)?;
-    if let Some(behind) = all.iter().position(|start| start[..4] < mine[..4]) {
-        return Err(RankError::OtherStep(behind as u32));
-    }
-    if all.iter().any(|start| start[..4] > mine[..4]) {
-        return Err(RankError::OtherStep(rank.number() as u32));
-    }
-    match odd_one(&all) {
+    match odd_one(&rank.group.exchange(&mine)?) {
         None => Ok(()),
         Some((culprit, other)) => Err(RankError::OtherWeights(culprit as u32, other as u32)),
     }
