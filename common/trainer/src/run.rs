@@ -8,14 +8,14 @@ use crate::passes::{Passes, SavedForward, Tokens};
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result};
 use crate::resume::ResumeState;
-use crate::stage::{Setup, Stage};
+use crate::stage::{Setup, Stage, StepOutcome};
 use collectives::{ControlChannel, Topic};
 use events::What;
 use model::{Batch, Losses};
 use planner::Moment;
 use report::Measured;
 use settings::fault::Phase;
-use sharding::{LossScaler, MicroBatch, OffloadPlacement, Rank};
+use sharding::{LossScaler, MicroBatch, OffloadPlacement, Rank, Update};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -227,38 +227,42 @@ impl<'a> Worker<'a> {
         self.hooks.gradient_scale(scale) as f32
     }
 
-    /// Updates the weights with the gradients of all micro-batches. True if a rank has seen a stop
-    /// request.
+    /// Updates the weights with the gradients of all micro-batches, and records the step. True if a
+    /// rank has seen a stop request.
     fn update(&mut self, losses: Vec<Losses>) -> Result<bool> {
-        let config = &self.plan.config;
+        let (hooks, plan) = (self.hooks.clone(), self.plan);
         // The host waits here for a GPU, which computed these losses before backward.
-        let loss =
-            losses.into_iter().try_fold(0.0, |sum, losses| Ok::<_, RankError>(sum + losses.wait()?))?;
-        let update = config.update(self.hooks.step(), self.updates, self.loss_scale());
-        let saving = self.saver.as_ref().is_some_and(Saver::is_busy);
-        let hooks = self.hooks.clone();
-        let (outcome, Agreed { loss, stop, saving }) = hooks.phase(Phase::Step, || {
-            self.stage.note_loss(loss / (self.targets as f64 / config.world_size as f64));
-            let outcome = self.stage.step(&update)?;
-            if outcome.skipped {
-                abort_step(&mut self.stage, &self.rank)?;
-            }
-            let loss = loss / self.targets as f64;
-            let agreed = agree(self.plan, &self.rank, loss, saving)?;
-            if agreed.stop || !self.plan.updates_continue_after(hooks.step()) {
-                self.stage.finish_update()?;
-            }
-            Ok((outcome, agreed))
-        })?;
+        let wait = |sum, losses: Losses| Ok::<_, RankError>(sum + losses.wait()?);
+        let loss_sum = losses.into_iter().try_fold(0.0, wait)?;
+        let update = plan.config.update(hooks.step(), self.updates, self.loss_scale());
+        let (outcome, agreed) = hooks.phase(Phase::Step, || self.update_weights(&update, loss_sum))?;
         let after_steps = self.stage.states().optimizer.cost_after_step();
-        self.record.step(loss, &update, outcome, after_steps)?;
+        self.record.step(agreed.loss, &update, outcome, after_steps)?;
         self.steps += 1;
         self.updates += u32::from(!outcome.skipped);
         self.adjust_loss_scale(outcome.skipped)?;
-        if !saving {
+        if !agreed.any_rank_saving {
             self.advance_checkpoint()?;
         }
-        Ok(stop)
+        Ok(agreed.stop)
+    }
+
+    /// Updates the weights, or skips the update if gradients overflowed, and agrees with the other
+    /// ranks on the loss, of which this rank has `loss_sum`. Completes the update unless it may
+    /// continue in the next step.
+    fn update_weights(&mut self, update: &Update, loss_sum: f64) -> Result<(StepOutcome, Agreed)> {
+        let this_rank_saving = self.saver.as_ref().is_some_and(Saver::is_busy);
+        let targets_per_rank = self.targets as f64 / self.plan.config.world_size as f64;
+        self.stage.note_loss(loss_sum / targets_per_rank);
+        let outcome = self.stage.step(update)?;
+        if outcome.skipped {
+            abort_step(&mut self.stage, &self.rank)?;
+        }
+        let agreed = agree(self.plan, &self.rank, loss_sum / self.targets as f64, this_rank_saving)?;
+        if agreed.stop || !self.plan.updates_continue_after(self.hooks.step()) {
+            self.stage.finish_update()?;
+        }
+        Ok((outcome, agreed))
     }
 
     /// Computes the loss on the validation part. True if a rank has seen a stop request.

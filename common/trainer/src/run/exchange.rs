@@ -36,17 +36,18 @@ pub(super) struct Agreed {
     /// True if any rank has seen a stop request.
     pub(super) stop: bool,
     /// True if any rank is busy with a save.
-    pub(super) saving: bool,
+    pub(super) any_rank_saving: bool,
 }
 
-/// Agrees with the other ranks. `loss` is this rank's part; `saving` says whether it is busy with a
-/// save.
-pub(super) fn agree(plan: &Plan, rank: &Rank, loss: f64, saving: bool) -> Result<Agreed> {
+/// Agrees with the other ranks. `loss` is this rank's part; `this_rank_saving` says whether it is
+/// busy with a save.
+pub(super) fn agree(plan: &Plan, rank: &Rank, loss: f64, this_rank_saving: bool) -> Result<Agreed> {
     // One word: the signal of a stop request, then whether the rank is busy.
-    let mine = [plan.stop.own_signal(), u8::from(saving), 0, 0, 0, 0, 0, 0];
+    let mine = [plan.stop.own_signal(), u8::from(this_rank_saving), 0, 0, 0, 0, 0, 0];
     let all = rank.group.exchange(&[loss.to_le_bytes(), mine].concat())?;
     let word = |bytes: &[u8], index: usize| bytes.as_chunks::<8>().0[index];
     let loss = all.iter().map(|bytes| f64::from_le_bytes(word(bytes, 0))).sum();
     let stop = plan.stop.note_signals(all.iter().map(|bytes| word(bytes, 1)[0]));
-    Ok(Agreed { loss, stop, saving: all.iter().any(|bytes| word(bytes, 1)[1] != 0) })
+    let any_rank_saving = all.iter().any(|bytes| word(bytes, 1)[1] != 0);
+    Ok(Agreed { loss, stop, any_rank_saving })
 }
