@@ -53,7 +53,7 @@ pub(crate) struct Provenance {
 pub(crate) struct Resuming<'a> {
     pub config: &'a Config,
     pub model: &'a Model,
-    /// The settings that must match the checkpoint's. See [`identity`].
+    /// The settings that must match the checkpoint's. See [`mod@identity`].
     pub identity: &'a Value,
     pub partition: &'a Partition,
     /// The model states that the stage shards.

@@ -1,5 +1,5 @@
-//! The knobs: each way to change one setting of a job, with its flags. [`super::change`] adds the
-//! flags to leave out.
+//! The knobs: each way to change one setting of a job, with its flags.
+//! [`change`](fn@super::change) adds the flags to leave out.
 
 use super::Room;
 use crate::fit::largest_batch;
