@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::row::Row;
 use crate::{Flags, MOST_RANKS, Result};
-use collectives::local::{Options, World};
+use collectives::local::{Options, groups};
 use collectives::tcp;
 use collectives::{Group, nccl};
 use device::cuda::{self, Gpu};
@@ -166,7 +166,7 @@ fn alone(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>> {
             _ => {
                 let (algorithm, timeout) = (engine.algorithm(), flags.timeout);
                 let options = Options { algorithm, timeout, ..Options::default() };
-                World::new(ranks as u32, options).into_iter().map(Entry::Group).collect()
+                groups(ranks as u32, options).into_iter().map(Entry::Group).collect()
             }
         };
         rows.extend(threads(entries, engine, flags, body)?);

@@ -15,7 +15,7 @@ fn a_rank_without_a_gpu_tells_the_others() {
         measure_on(group, Engine::Tcp, || found, &flags, &body).unwrap_err().to_string()
     };
     let errors: Vec<String> = std::thread::scope(|scope| {
-        let groups = World::new(2, Options::default()).into_iter();
+        let groups = groups(2, Options::default()).into_iter();
         let ranks: Vec<_> = groups.map(|group| scope.spawn(|| run(group))).collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     });

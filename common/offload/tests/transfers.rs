@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use collectives::local::{self, Link, World};
+use collectives::local::{self, Link, groups};
 use device::{Class, DType, Device, Ledger, Place};
 use events::{Emitter, Route};
 use offload::{Effect, OnDisk, Options, PAGE, TransferLabel, Transfers, WaitLimits, paged};
@@ -201,7 +201,7 @@ fn endless(limits: WaitLimits) -> offload::Result<()> {
 
 #[test]
 fn a_wait_for_a_link_ends_when_the_group_fails_or_the_run_stops() {
-    let [here, there] = <[_; 2]>::try_from(World::new(2, local::Options::default())).ok().unwrap();
+    let [here, there] = <[_; 2]>::try_from(groups(2, local::Options::default())).ok().unwrap();
     there.poison("its work".into(), "it broke".into());
     let error = endless(WaitLimits { group: Some(here.watch()), ..WaitLimits::default() }).unwrap_err();
     assert!(matches!(error, offload::Error::Group(ref failure) if failure.culprit() == Some(1)), "{error}");
@@ -249,7 +249,7 @@ fn a_disk_that_is_slow_but_answers_is_none() {
 #[test]
 fn a_wait_for_a_disk_that_hangs_ends_when_the_group_fails() {
     let folder = tempfile::tempdir().unwrap();
-    let [here, there] = <[_; 2]>::try_from(World::new(2, local::Options::default())).ok().unwrap();
+    let [here, there] = <[_; 2]>::try_from(groups(2, local::Options::default())).ok().unwrap();
     let limits = WaitLimits { group: Some(here.watch()), ..WaitLimits::default() };
     let hang = Fault { kind: Some(Kind::Read), number: 1, effect: Effect::Hang };
     let transfers = impatient(folder.path(), vec![hang], limits);

@@ -59,9 +59,9 @@ pub struct Job {
     pub gathering: Gathering,
     /// ZeRO-3: maximum number of elements of a tensor that stays whole. The whole tensors of a unit
     /// form a unit of their own.
-    pub whole_tensor: u64,
+    pub persistence_threshold: u64,
     /// ZeRO-3: maximum number of elements of all tensors that stay whole.
-    pub whole_tensors: u64,
+    pub model_persistence_threshold: u64,
     /// Where model states and activations are stored.
     pub placement: Placement,
 }
@@ -91,8 +91,8 @@ impl Job {
             algorithm: Algorithm::default(),
             overlap: true,
             gathering: Gathering::default(),
-            whole_tensor: 0,
-            whole_tensors: u64::MAX,
+            persistence_threshold: 0,
+            model_persistence_threshold: u64::MAX,
             placement: Placement::default(),
             config,
         }

@@ -30,8 +30,8 @@ impl Partition {
     pub fn of(job: &Job) -> Self {
         let layout = Layout::new(&job.config);
         let (names, wrapped) = wrap(&layout, job.wrap);
-        // A unit's tensors that stay whole come after the others.
-        let places: Vec<(usize, bool)> = wrapped.into_iter().zip(whole(&layout, job)).collect();
+        // A unit's persistent tensors come after the others.
+        let places: Vec<(usize, bool)> = wrapped.into_iter().zip(persistent(&layout, job)).collect();
         let units: BTreeSet<(usize, bool)> = places.iter().copied().collect();
         let units: Vec<(usize, bool)> = units.into_iter().collect();
         let unit_of: Vec<usize> =
@@ -41,10 +41,10 @@ impl Partition {
             .iter()
             .zip(&layout.tensors)
             .for_each(|(&unit, tensor)| sizes[unit] += tensor.elements() as u64);
-        let unit = |(&(number, whole), &parameters): (&(usize, bool), &u64)| {
-            let beside = whole && units.contains(&(number, false));
-            let name = if beside { format!("{} whole", names[number]) } else { names[number].clone() };
-            Unit { name, parameters, padded: parameters.next_multiple_of(job.shards()), persistent: whole }
+        let unit = |(&(number, persistent), &parameters): (&(usize, bool), &u64)| {
+            let beside = persistent && units.contains(&(number, false));
+            let name = if beside { format!("{} persistent", names[number]) } else { names[number].clone() };
+            Unit { name, parameters, padded: parameters.next_multiple_of(job.shards()), persistent }
         };
         let needs = layout
             .layers
@@ -70,8 +70,8 @@ impl Partition {
         let states = job.recipe.model_states(&self.sizes(), job.sharing_ranks(), job.stage);
         let gathered: u64 = self.units.iter().filter(|unit| !unit.persistent).map(|unit| unit.padded).sum();
         let slice = job.secondary_shards.map_or(0, |ranks| gathered / ranks as u64);
-        let whole = self.units.iter().filter(|unit| unit.persistent);
-        let beyond_shards: u64 = whole.map(|unit| unit.padded - unit.padded / job.shards()).sum();
+        let persistent = self.units.iter().filter(|unit| unit.persistent);
+        let beyond_shards: u64 = persistent.map(|unit| unit.padded - unit.padded / job.shards()).sum();
         ModelStates {
             weights: states.weights + beyond_shards * job.recipe.weights,
             secondary: slice * job.recipe.weights,
@@ -164,12 +164,12 @@ fn wrap(layout: &Layout, wrap: Wrap) -> (Vec<String>, Vec<usize>) {
     (names, unit_of.into_iter().map(Option::unwrap_or_default).collect())
 }
 
-/// Returns for each tensor whether it stays whole: small ones do, up to the job's limit for all of
+/// Returns for each tensor whether it is persistent: small ones are, up to the job's limit for all of
 /// them.
-fn whole(layout: &Layout, job: &Job) -> Vec<bool> {
-    let mut room = if job.stage.sharded().parameters { job.whole_tensors } else { 0 };
+fn persistent(layout: &Layout, job: &Job) -> Vec<bool> {
+    let mut room = if job.stage.sharded().parameters { job.model_persistence_threshold } else { 0 };
     let stays = |elements: u64| {
-        let stays = elements <= job.whole_tensor.min(room);
+        let stays = elements <= job.persistence_threshold.min(room);
         room -= if stays { elements } else { 0 };
         stays
     };

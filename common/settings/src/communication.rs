@@ -8,7 +8,7 @@ use clap::{ArgAction, Args};
 use events::header::Sharded;
 use planner::{BackwardPrefetch, Gathering, Job};
 use serde::{Deserialize, Serialize};
-use sharding::{BucketOptions, GatherLimits, Partition, Precision, UnitId, WholeTensors};
+use sharding::{BucketOptions, GatherLimits, Partition, PersistenceLimits, Precision, UnitId};
 
 /// Default maximum number of all-gathers in flight: FSDP's limit.
 const IN_FLIGHT: u64 = 2;
@@ -160,8 +160,8 @@ impl Communication {
     }
 
     /// Returns the limits of tensors that stay whole although parameters are sharded.
-    pub fn whole_tensors(&self) -> WholeTensors {
-        WholeTensors {
+    pub fn persistence_limits(&self) -> PersistenceLimits {
+        PersistenceLimits {
             each: self.param_persistence_threshold.unwrap_or(0),
             together: self.model_persistence_threshold.unwrap_or(usize::MAX),
         }
@@ -183,8 +183,8 @@ impl Communication {
                 live: elements(self.max_live_parameters, u64::MAX),
                 reuse: elements(self.max_reuse_distance, 1),
             },
-            whole_tensor: elements(self.param_persistence_threshold, 0),
-            whole_tensors: elements(self.model_persistence_threshold, u64::MAX),
+            persistence_threshold: elements(self.param_persistence_threshold, 0),
+            model_persistence_threshold: elements(self.model_persistence_threshold, u64::MAX),
             ..job
         }
     }
@@ -214,8 +214,8 @@ pub fn without_effect(
     };
     let whole = "every rank holds all parameters, and no pass gathers any";
     let no_update = "no rank gathers parameters that others have updated";
-    let some_whole = settings.param_persistence_threshold.is_some();
-    let gathers_updates = sharded.optimizer && (!sharded.parameters || some_whole);
+    let some_persistent = settings.param_persistence_threshold.is_some();
+    let gathers_updates = sharded.optimizer && (!sharded.parameters || some_persistent);
     [idle(&GATHERED, !sharded.parameters, whole), idle(&UPDATED, !gathers_updates, no_update)].concat()
 }
 

@@ -54,7 +54,7 @@ pub use norm::{global_norm, local_norm};
 pub use optimizer::{
     AdamWShard, AfterStep, Optimizer, OwnSlice, States, Update, UpdateBuffers, UpdatedShardSink, read_extent,
 };
-pub use partition::{Partition, TensorPart, Unit, UnitId, WholeTensors};
+pub use partition::{Partition, PersistenceLimits, TensorPart, Unit, UnitId};
 pub use pass_span::PassSpan;
 pub use placement::OffloadPlacement;
 pub use precision::Precision;

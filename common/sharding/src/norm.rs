@@ -125,13 +125,13 @@ fn root(sum: u128, exponent: i32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use collectives::local::{Options, World};
+    use collectives::local::{Options, groups};
     use device::{Class, DType};
 
     /// The second norm needs no shards: its exponent is the first one's.
     #[test]
     fn measured_shards_are_read_again_only_for_another_exponent() {
-        let rank = Rank::for_tests(World::new(1, Options::default()).remove(0));
+        let rank = Rank::for_tests(groups(1, Options::default()).remove(0));
         let mut shard = rank.device.zeros(Class::Gradients, DType::F32, 2).unwrap();
         let mut measured = PartialNorm::default();
         let mut norm = |values: [f32; 2], is_read: bool| {

@@ -57,10 +57,10 @@ pub struct Unit {
     pub persistent: bool,
 }
 
-/// The tensors that stay whole where parameters are sharded: small ones, whose collectives would
-/// cost more than their memory.
+/// Limits of the persistent tensors, which stay whole where parameters are sharded: small ones, whose
+/// collectives would cost more than their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WholeTensors {
+pub struct PersistenceLimits {
     /// Maximum number of elements of one tensor; 0 for no tensors.
     pub each: usize,
     /// Maximum number of elements of all of them together.
@@ -117,20 +117,20 @@ impl Partition {
 
     /// Returns this partition with small tensors in persistent units, each after the unit from
     /// which its tensors come.
-    pub fn with_whole_tensors(self, limits: WholeTensors) -> Self {
+    pub fn with_persistent_tensors(self, limits: PersistenceLimits) -> Self {
         let Partition { units, shards, homes } = self;
         let mut split = Partition { units: Vec::new(), shards, homes };
         let mut together = 0;
         for Unit { name, slots, .. } in units {
-            let (whole, cut): (Vec<Slot>, Vec<Slot>) = slots.into_iter().partition(|slot| {
+            let (persistent, cut): (Vec<Slot>, Vec<Slot>) = slots.into_iter().partition(|slot| {
                 let stays = slot.elements <= limits.each && together + slot.elements <= limits.together;
                 together += if stays { slot.elements } else { 0 };
                 stays
             });
-            let whole_name = if cut.is_empty() { name.clone() } else { format!("{name} whole") };
-            for (name, slots, whole) in [(name, cut, false), (whole_name, whole, true)] {
+            let persistent_name = if cut.is_empty() { name.clone() } else { format!("{name} persistent") };
+            for (name, slots, is_persistent) in [(name, cut, false), (persistent_name, persistent, true)] {
                 if !slots.is_empty() {
-                    split.place(name, slots, whole);
+                    split.place(name, slots, is_persistent);
                 }
             }
         }

@@ -5,7 +5,7 @@ use crate::passes::Passes;
 use crate::source::PretrainedWeights;
 use crate::stage::{Setup, Stage, StageFactory};
 use checkpoint::Reader;
-use collectives::local::{Options, World};
+use collectives::local::{Options, groups};
 use device::{Device, Ledger, Place};
 use events::Emitter;
 use model::{Batch, Keep, Model, Wrap};
@@ -138,7 +138,7 @@ impl Sampler {
     fn new(stage: StageFactory, args: &GenerateArgs, reader: Reader, model: Model) -> Result<Self> {
         let ledger = Ledger::new(Emitter::silent(0), None);
         let device = Device::cpu(ledger, args.threads.unwrap_or_else(cores));
-        let group = World::new(1, Options::default()).remove(0);
+        let group = groups(1, Options::default()).remove(0);
         let emitter = Emitter::silent(0);
         let transfers = Transfers::new(device.clone(), emitter.clone(), offload::Options::default());
         let transfers = transfers.map_err(Failure::run)?;

@@ -7,7 +7,7 @@ use crate::plan::{self, Plan};
 use crate::rank_error::{self, RankError};
 use crate::run::{self, Observer, RunEvent};
 use crate::witness::Milestone;
-use collectives::local::{Options, World};
+use collectives::local::{Options, groups};
 use collectives::{Group, nccl};
 use device::{Class, Device, Ledger, Place};
 use events::lock;
@@ -106,7 +106,7 @@ fn spawn_ranks(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> 
     let Config { world_size, timeout, algorithm, link, .. } = &plan.config;
     let link = link.as_ref().map(|choice| choice.link);
     let options = Options { timeout: *timeout, algorithm: link::algorithm(*algorithm), link };
-    let groups = World::new(*world_size as u32, options);
+    let groups = groups(*world_size as u32, options);
     std::thread::scope(|scope| {
         let ranks: Vec<_> = groups
             .into_iter()

@@ -210,7 +210,7 @@ fn complete(stage: StageFactory, config: Config, prediction: Prediction) -> Resu
     let (checkpoints, lock) = checkpoints::open(&config)?.unzip();
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
     let partition = if stage.sharded.parameters {
-        partition.with_whole_tensors(config.communication.whole_tensors())
+        partition.with_persistent_tensors(config.communication.persistence_limits())
     } else {
         partition
     };

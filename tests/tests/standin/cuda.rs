@@ -430,7 +430,7 @@ fn what_is_given_up_is_not_freed_while_another_gpu_writes_there() {
         Device::cuda(Ledger::new(Emitter::silent(rank as u32), None), gpus[rank].clone(), Options::default())
             .unwrap()
     };
-    let mut groups = local::World::new(2, local::Options::default()).into_iter();
+    let mut groups = local::groups(2, local::Options::default()).into_iter();
     let (first, second) = (groups.next().unwrap(), groups.next().unwrap());
     let (told, hears) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! Collectives over NCCL, on the stand-in driver and the stand-in NCCL; see [`tests::standin`].
 
-use collectives::local::{Options, World};
+use collectives::local::{Options, groups};
 use collectives::{Bucket, CollectiveError, Group, nccl, tcp};
 use device::cuda::{self, Gpu};
 use device::{Buffer, Class, DType, Device, Ledger};
@@ -30,7 +30,7 @@ pub(super) fn world<R: Send>(
             })
         };
         let options = Options { timeout, ..Options::default() };
-        let ranks: Vec<_> = World::new(size, options).into_iter().map(start).collect();
+        let ranks: Vec<_> = groups(size, options).into_iter().map(start).collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     })
 }

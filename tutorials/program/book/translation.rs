@@ -15,8 +15,16 @@ const PLACES: &[(&str, &str, &str)] = &[
     ("optimizer.", "common/sharding/src/optimizer/update.rs", "fn kernel"),
     ("scheduler.", "common/settings/src/lr_schedule.rs", "fn rate"),
     ("zero_optimization.stage3_prefetch_bucket_size", "common/sharding/src/window.rs", "fn next_ahead"),
-    ("zero_optimization.stage3_param_persist", "common/sharding/src/partition.rs", "fn with_whole_tensors"),
-    ("zero_optimization.stage3_model_persist", "common/sharding/src/partition.rs", "fn with_whole_tensors"),
+    (
+        "zero_optimization.stage3_param_persist",
+        "common/sharding/src/partition.rs",
+        "fn with_persistent_tensors",
+    ),
+    (
+        "zero_optimization.stage3_model_persist",
+        "common/sharding/src/partition.rs",
+        "fn with_persistent_tensors",
+    ),
     ("zero_optimization.stage3_max_live_parameters", "common/sharding/src/window.rs", "fn has_room"),
     ("zero_optimization.stage3_max_reuse_distance", "zero3/src/variants/residency.rs", "fn residency"),
     ("zero_optimization.stage", "zero3/src/lib.rs", "const SHARDED"),

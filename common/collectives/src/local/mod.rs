@@ -90,20 +90,15 @@ struct Hop {
 /// Receives each hop.
 type OnHop<'a> = &'a mut dyn FnMut(Hop);
 
-/// The group of all ranks of a process.
-pub struct World;
-
-impl World {
-    /// Returns one [`Group`] per rank, in rank order, each to be sent to its rank's thread.
-    ///
-    /// # Panics
-    /// If `world_size` is 0.
-    #[allow(clippy::new_ret_no_self)]
-    pub fn new(world_size: u32, options: Options) -> Vec<Group> {
-        assert!(world_size > 0, "a world has at least one rank");
-        let shared = Arc::new(Shared::new((0..world_size).collect(), options));
-        (0..world_size as usize)
-            .map(|member| Group::new(Arc::new(ThreadMember::new(shared.clone(), member)), 0))
-            .collect()
-    }
+/// Returns the group of all ranks of this process: one [`Group`] per rank, in rank order, each to be
+/// sent to its rank's thread.
+///
+/// # Panics
+/// If `world_size` is 0.
+pub fn groups(world_size: u32, options: Options) -> Vec<Group> {
+    assert!(world_size > 0, "a world has at least one rank");
+    let shared = Arc::new(Shared::new((0..world_size).collect(), options));
+    (0..world_size as usize)
+        .map(|member| Group::new(Arc::new(ThreadMember::new(shared.clone(), member)), 0))
+        .collect()
 }

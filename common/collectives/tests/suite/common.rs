@@ -1,6 +1,6 @@
 //! Ranks on threads, for tests.
 
-use collectives::local::{Algorithm, Options, World};
+use collectives::local::{Algorithm, Options, groups};
 use collectives::{CollectiveError, Group, Pending};
 use device::{Buffer, Class, DType, Device, Ledger};
 use events::Emitter;
@@ -24,7 +24,7 @@ pub(crate) fn world<R: Send>(
                 body(group, &device)
             })
         };
-        let threads: Vec<_> = World::new(size, options).into_iter().map(start).collect();
+        let threads: Vec<_> = groups(size, options).into_iter().map(start).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }

@@ -37,7 +37,7 @@ pub(super) const KNOBS: &[Knob] = &[
         set(job, "--reduce-bucket 1", |job| job.reduce_bucket = Some(1))
     }),
     knob("the same weights; small tensors are gathered", |job, _| {
-        set(job, "--param-persistence-threshold 0", |job| job.whole_tensor = 0)
+        set(job, "--param-persistence-threshold 0", |job| job.persistence_threshold = 0)
     }),
     // A job with `--reshard-last`, which excludes this flag, keeps nothing already.
     knob("the same weights; more gathers", |job, _| {

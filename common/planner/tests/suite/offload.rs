@@ -233,7 +233,7 @@ fn gathers_fetch_shards() {
     let disk = job(Stage::Zero3, Host, Disk);
     for over in [
         job(Stage::Zero3, Device, Disk),
-        Job { whole_tensor: 200, ..disk.clone() },
+        Job { persistence_threshold: 200, ..disk.clone() },
         Job { overlap: false, ..disk },
     ] {
         assert!(rank(&over).transfers.reread.is_none());
@@ -250,7 +250,7 @@ fn gathers_fetch_shards() {
 #[test]
 fn persistent_units_stay() {
     let whole = 9 * 128;
-    let with = |recipe| rank(&Job { whole_tensor: 200, recipe, ..job(Stage::Zero3, Host, Host) });
+    let with = |recipe| rank(&Job { persistence_threshold: 200, recipe, ..job(Stage::Zero3, Host, Host) });
     let rank = with(Recipe::FP32);
     assert_eq!(states(&rank, Device), [4 * whole, 0, 0]);
     assert_eq!(states(&rank, Host), [4 * (SLICES - whole / 4), 4 * SLICES, 12 * SLICES]);
@@ -309,7 +309,7 @@ fn states_in_main_memory() {
     assert_eq!(plain.host.total_peak, 4 * 4 * BLOCK, "one unit at a time");
     assert!(plain.transfers.checkpoint.is_none());
     // A block's attention and norms stay whole: they come before and after the rest of the block.
-    let whole = gathering(Job { whole_tensor: 128 * 128, ..job(Stage::Zero3, Device, Device) });
+    let whole = gathering(Job { persistence_threshold: 128 * 128, ..job(Stage::Zero3, Device, Device) });
     assert_eq!(whole.host.total_peak, 4 * 4 * BLOCK, "two units at a time");
 
     let states = saving(Saving::Streaming, job(Stage::Zero3, Disk, Disk));

@@ -47,8 +47,8 @@ fn flags_mean_what_they_say() {
     assert_eq!(communication("--no-overlap").gather_limits().ahead, 0);
     assert!(!communication("--reshard-last").keeps(0));
     assert!(communication("--max-reuse-distance 5e3").keeps(4999));
-    let whole = communication("--param-persistence-threshold 1e5").whole_tensors();
-    assert_eq!((whole.each, whole.together), (100_000, usize::MAX));
+    let limits = communication("--param-persistence-threshold 1e5").persistence_limits();
+    assert_eq!((limits.each, limits.together), (100_000, usize::MAX));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A shard against the plain sum of its slice.
 
 use super::*;
-use collectives::local::{Options, World};
+use collectives::local::{Options, groups};
 use device::DType;
 use model::{Layout, ModelConfig, Wrap};
 
@@ -58,7 +58,7 @@ fn on_both_ranks(
     how: (usize, fn(usize, usize) -> AfterReduce),
     value: fn(usize, usize) -> f32,
 ) -> Vec<(Vec<Vec<f32>>, f64)> {
-    let threads: Vec<_> = World::new(2, Options::default())
+    let threads: Vec<_> = groups(2, Options::default())
         .into_iter()
         .map(|group| std::thread::spawn(move || accumulated(group, how, value)))
         .collect();

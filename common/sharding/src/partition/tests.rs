@@ -60,10 +60,10 @@ fn wraps() -> impl Strategy<Value = Wrap> {
 }
 
 #[test]
-fn small_tensors_stay_whole_in_units_of_their_own() {
+fn small_tensors_persist_in_units_of_their_own() {
     let partition = |each, together| {
         let units = Partition::new(&layout(false), Wrap::Block, 4);
-        units.with_whole_tensors(WholeTensors { each, together })
+        units.with_persistent_tensors(PersistenceLimits { each, together })
     };
     let units = |each, together| -> Vec<(String, bool)> {
         partition(each, together).units.into_iter().map(|unit| (unit.name, unit.persistent)).collect()
@@ -74,11 +74,27 @@ fn small_tensors_stay_whole_in_units_of_their_own() {
     let names: Vec<&str> = split.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(
         names,
-        ["embedding", "block 0", "block 0 whole", "block 1", "block 1 whole", "head", "head whole"]
+        [
+            "embedding",
+            "block 0",
+            "block 0 persistent",
+            "block 1",
+            "block 1 persistent",
+            "head",
+            "head persistent"
+        ]
     );
-    assert!(split.iter().all(|(name, whole)| *whole == name.ends_with("whole")));
-    assert_eq!(units(width, 3 * width).iter().filter(|(_, whole)| *whole).count(), 2, "the rest has no room");
-    assert!(units(usize::MAX, usize::MAX).iter().all(|(name, whole)| *whole && !name.ends_with("whole")));
+    assert!(split.iter().all(|(name, persistent)| *persistent == name.ends_with("persistent")));
+    assert_eq!(
+        units(width, 3 * width).iter().filter(|(_, persistent)| *persistent).count(),
+        2,
+        "the rest has no room"
+    );
+    assert!(
+        units(usize::MAX, usize::MAX)
+            .iter()
+            .all(|(name, persistent)| *persistent && !name.ends_with("persistent"))
+    );
     let split = partition(width, usize::MAX);
     for tensor in 0..layout(false).tensors.len() {
         let (unit, slot) = split.home(tensor);

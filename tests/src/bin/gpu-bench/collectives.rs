@@ -2,7 +2,7 @@
 
 use crate::{REPEATS, rank};
 use collectives::Group;
-use collectives::local::{Options, World};
+use collectives::local::{Options, groups};
 use device::cuda::Gpu;
 use device::{Class, DType};
 use events::Operation;
@@ -49,7 +49,7 @@ fn touched(operation: Operation, ranks: u32, bytes: usize) -> usize {
 /// Returns the seconds of one collective on the slowest rank: the median of several runs, each of
 /// which queues several collectives at once.
 fn time(gpu: &Arc<Gpu>, size: u32, operation: Operation, bytes: usize) -> Result<f64, String> {
-    let worlds = World::new(size, Options::default());
+    let worlds = groups(size, Options::default());
     let run = |group| move || member(gpu, group, operation, bytes);
     let all: Result<Vec<Vec<f64>>, String> = std::thread::scope(|scope| {
         let threads: Vec<_> = worlds.into_iter().map(|group| scope.spawn(run(group))).collect();

@@ -106,8 +106,8 @@ proptest! {
     /// Persistent tensors are held whole, never gathered in a pass, and gathered once after the
     /// update.
     #[test]
-    fn whole_tensors(job in jobs(), each in prop_oneof![0u64..40, 0u64..3_000, Just(u64::MAX)], room in 0u64..20_000) {
-        let job = Job { whole_tensor: each, whole_tensors: room, ..job.with_stage(Stage::Zero3) };
+    fn persistence_limits(job in jobs(), each in prop_oneof![0u64..40, 0u64..3_000, Just(u64::MAX)], room in 0u64..20_000) {
+        let job = Job { persistence_threshold: each, model_persistence_threshold: room, ..job.with_stage(Stage::Zero3) };
         let (n, m) = (job.world_size as u64, job.micro_batches as u64);
         let (whole, cut): (Vec<_>, Vec<_>) = Partition::of(&job).units.into_iter().partition(|unit| unit.persistent);
         let [held, gathered] = [&whole, &cut].map(|units| units.iter().map(|unit| unit.padded).sum::<u64>());

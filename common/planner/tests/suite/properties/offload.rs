@@ -30,9 +30,9 @@ proptest! {
     /// The places of states change no collective, and each place holds the bytes of the closed
     /// form.
     #[test]
-    fn traffic_and_model_states(job in jobs(), placement in placements(), whole_tensor in 0u64..2_000) {
+    fn traffic_and_model_states(job in jobs(), placement in placements(), persistence_threshold in 0u64..2_000) {
         for stage in Stage::ALL {
-            let here = Job { whole_tensor, ..job.with_stage(stage) };
+            let here = Job { persistence_threshold, ..job.with_stage(stage) };
             let mut away = Job { placement, ..here.clone() };
             if stage != Stage::Zero3 {
                 away.placement.parameters = Place::Device;

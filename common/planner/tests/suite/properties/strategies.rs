@@ -106,9 +106,9 @@ proptest! {
 
     /// A persistent unit is never gathered, so secondary shards hold no slice of it.
     #[test]
-    fn secondary_shards_beside_whole_tensors(job in jobs(), groups in 1usize..5, whole_tensor in 0u64..2_000) {
+    fn secondary_shards_beside_whole_tensors(job in jobs(), groups in 1usize..5, persistence_threshold in 0u64..2_000) {
         let neighbours = job.world_size;
-        let full = Job { world_size: neighbours * groups, whole_tensor, ..job.with_stage(Stage::Zero3) };
+        let full = Job { world_size: neighbours * groups, persistence_threshold, ..job.with_stage(Stage::Zero3) };
         let secondary = Job { secondary_shards: Some(neighbours), ..full.clone() };
         let units = Partition::of(&full).units;
         let gathered: u64 = units.iter().filter(|unit| !unit.persistent).map(|unit| unit.padded).sum();

@@ -30,11 +30,11 @@ proptest! {
         job in jobs(),
         groups in 1usize..4,
         gathering in gatherings(),
-        (whole_tensor, overlap) in (prop_oneof![Just(0), 0u64..2_000], any::<bool>()),
+        (persistence_threshold, overlap) in (prop_oneof![Just(0), 0u64..2_000], any::<bool>()),
         (mixed, converted_gradients) in (any::<bool>(), proptest::option::of(proptest::sample::select(vec![2, 4]))),
     ) {
         let recipe = if mixed { Recipe::MIXED } else { Recipe::FP32 };
-        let job = Job { gathering, whole_tensor, overlap, recipe, converted_gradients, ..job };
+        let job = Job { gathering, persistence_threshold, overlap, recipe, converted_gradients, ..job };
         for job in variants(&job, groups) {
             let prediction = predict(&job).unwrap();
             for operation in [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather] {
