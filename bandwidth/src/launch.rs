@@ -10,7 +10,7 @@ use device::cuda::{self, Gpu};
 use device::{Device, DeviceError, Ledger};
 use events::{Emitter, Operation};
 use settings::hardware::one_each;
-use settings::launcher::{self, Placement};
+use settings::launcher::{self, ProcessPosition};
 use settings::{Failure, process, secret};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -87,17 +87,17 @@ fn gpus(
 pub(crate) fn run(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>> {
     let given = launcher::Flags { rank: flags.rank, gpus: flags.gpus, master: flags.master.as_deref() };
     match launcher::find(given, &|name| std::env::var(name).ok())? {
-        Some(placement) => in_job(flags, &placement, body),
+        Some(position) => in_job(flags, &position, body),
         None => alone(flags, body),
     }
 }
 
 /// Runs as one process of a job.
-fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Row>> {
-    if !(1..=MOST_RANKS).contains(&placement.world_size) {
+fn in_job(flags: &Flags, position: &ProcessPosition, body: Body<'_>) -> Result<Vec<Row>> {
+    if !(1..=MOST_RANKS).contains(&position.world_size) {
         return Err(Failure::usage(format!("WORLD_SIZE: choose 1 to {MOST_RANKS}")).into());
     }
-    let by_default = if cfg!(feature = "mpi") && placement.under_mpi { Engine::Mpi } else { Engine::Tcp };
+    let by_default = if cfg!(feature = "mpi") && position.under_mpi { Engine::Mpi } else { Engine::Tcp };
     let engine = match flags.engine[..] {
         [] => by_default,
         [Engine::Mpi] if !cfg!(feature = "mpi") => {
@@ -110,20 +110,20 @@ fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Ro
     };
     let transport = match engine {
         Engine::Mpi => process::Engine::Mpi,
-        _ => over_tcp(placement)?,
+        _ => over_tcp(position)?,
     };
-    let joined = transport.join(placement, flags.timeout, settings(engine, flags))?;
-    if placement.rank == 0 && !flags.json {
-        heading(placement.world_size, "processes");
+    let joined = transport.join(position, flags.timeout, settings(engine, flags))?;
+    if position.rank == 0 && !flags.json {
+        heading(position.world_size, "processes");
     }
     // Once all have met: a rank without a GPU or NCCL then tells the others what it lacks.
     let find_gpu = || {
-        let together = placement.local_world_size.unwrap_or(placement.world_size);
-        let number = placement.local_rank.unwrap_or(placement.rank);
+        let together = position.local_world_size.unwrap_or(position.world_size);
+        let number = position.local_rank.unwrap_or(position.rank);
         Ok(gpus(engine, (number, 1), Some(together))?.pop().flatten())
     };
     let rows = measure_on(joined.group, engine, find_gpu, flags, body)?;
-    Ok(if placement.rank == 0 { rows } else { Vec::new() })
+    Ok(if position.rank == 0 { rows } else { Vec::new() })
 }
 
 /// Returns the settings that must be the same in all processes, one flag per line.
@@ -134,8 +134,8 @@ fn settings(engine: Engine, flags: &Flags) -> String {
     format!("--engine {engine}\n--operation {operations}\n--min {min}\n--max {max}\n--factor {factor}")
 }
 
-fn over_tcp(placement: &Placement) -> Result<process::Engine> {
-    let Some((address, port)) = placement.master.clone() else {
+fn over_tcp(position: &ProcessPosition) -> Result<process::Engine> {
+    let Some((address, port)) = position.master.clone() else {
         return Err(Failure::usage(
             "nothing says where the processes meet: set MASTER_ADDR and MASTER_PORT, or --master HOST:PORT",
         )

@@ -107,7 +107,7 @@ pub enum CollectiveError {
     },
 }
 
-/// Returns in which call a failure was noticed, in words.
+/// Returns ` in CALL` for the call in which a failure was noticed; empty outside any call.
 fn within(call: &Option<CallId>) -> String {
     call.map_or(String::new(), |call| format!(" in {call}"))
 }

@@ -122,9 +122,9 @@ impl Device {
         self.meter.as_ref().map_or(Ok(()), |meter| meter.reset())
     }
 
-    /// Runs `work`, whose kernels the meter does not count if it succeeds. If they are timed,
-    /// blocks until queued work is done, before and after; not after a failure, of which peers
-    /// learn first.
+    /// Runs `work`. If it succeeds, the meter does not count its kernels. If kernels are timed,
+    /// blocks until queued work is done: before `work`, and after it if it succeeds. A failure
+    /// returns at once, so that peers learn of it first.
     ///
     /// # Errors
     /// Those of `work`, or the driver's.

@@ -64,7 +64,7 @@ impl Wait<'_> {
         }
         let short = timeout.map_or(SHORT, |timeout| (timeout / 10).min(SHORT));
         if self.waited >= short && !std::mem::replace(&mut self.published, true) {
-            group.publish(true);
+            group.set_blocked(true);
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ impl Wait<'_> {
     /// Ends the wait: the transfer is done.
     pub(crate) fn finish(self) {
         if let (true, Some(group)) = (self.published, &self.limits.group) {
-            group.publish(false);
+            group.set_blocked(false);
         }
     }
 }

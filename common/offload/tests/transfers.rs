@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use storage::{Disk, Fault, Kind};
+use storage::{CallKind, Disk, DiskFault};
 
 const LABEL: TransferLabel = TransferLabel { class: Class::Optimizer, unit: 1 };
 
@@ -75,7 +75,7 @@ fn bytes_come_back_from_main_memory_and_from_disk_as_they_were() {
 fn room_is_taken_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let device = Device::cpu(Ledger::new(Emitter::silent(0), None), 1);
-    let full = Fault { kind: Some(Kind::Reserve), number: 1, effect: Effect::Full };
+    let full = DiskFault { kind: Some(CallKind::Reserve), number: 1, effect: Effect::Full };
     let storage = Some(Disk::with_faults(1, vec![full]));
     let options =
         Options { directory: Some(folder.path()), storage, reserved_bytes: 1, ..Options::default() };
@@ -209,7 +209,7 @@ fn a_wait_for_a_link_ends_when_the_group_fails_or_the_run_stops() {
 }
 
 /// The rank's transfers on a disk with these faults, whose patience is 0.4 s.
-fn impatient(folder: &Path, faults: Vec<Fault>, limits: WaitLimits) -> Transfers {
+fn impatient(folder: &Path, faults: Vec<DiskFault>, limits: WaitLimits) -> Transfers {
     let limits = WaitLimits { timeout: Some(Duration::from_millis(400)), ..limits };
     let storage = Some(Disk::with_faults(1, faults));
     rank(Options { directory: Some(folder), storage, limits, ..Options::default() }).1
@@ -228,7 +228,7 @@ fn reads(transfers: &Transfers, count: usize) -> offload::Result<()> {
 #[test]
 fn a_disk_that_answers_nothing_is_an_error_that_names_file_and_call() {
     let folder = tempfile::tempdir().unwrap();
-    let hang = |number| Fault { kind: Some(Kind::Read), number, effect: Effect::Hang };
+    let hang = |number| DiskFault { kind: Some(CallKind::Read), number, effect: Effect::Hang };
     let (transfers, since) = (impatient(folder.path(), vec![hang(2)], WaitLimits::default()), Instant::now());
     let error = reads(&transfers, 3).unwrap_err().to_string();
     for part in ["cannot read", "at byte 0", "has not answered", &folder.path().display().to_string()] {
@@ -242,7 +242,7 @@ fn a_disk_that_answers_nothing_is_an_error_that_names_file_and_call() {
 fn a_disk_that_is_slow_but_answers_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let effect = Effect::Delay(Duration::from_millis(200));
-    let slow = (1..=5).map(|number| Fault { kind: Some(Kind::Read), number, effect }).collect();
+    let slow = (1..=5).map(|number| DiskFault { kind: Some(CallKind::Read), number, effect }).collect();
     reads(&impatient(folder.path(), slow, WaitLimits::default()), 5).unwrap();
 }
 
@@ -251,7 +251,7 @@ fn a_wait_for_a_disk_that_hangs_ends_when_the_group_fails() {
     let folder = tempfile::tempdir().unwrap();
     let [here, there] = <[_; 2]>::try_from(groups(2, local::Options::default())).ok().unwrap();
     let limits = WaitLimits { group: Some(here.watch()), ..WaitLimits::default() };
-    let hang = Fault { kind: Some(Kind::Read), number: 1, effect: Effect::Hang };
+    let hang = DiskFault { kind: Some(CallKind::Read), number: 1, effect: Effect::Hang };
     let transfers = impatient(folder.path(), vec![hang], limits);
     there.poison("its work".into(), "it broke".into());
     let error = reads(&transfers, 1).unwrap_err();
@@ -318,7 +318,7 @@ fn two_ranks_of_one_number_share_a_directory() {
 fn only_a_failing_disk_is_a_reason_for_another_disk() {
     let failed = |errno| {
         let cause = std::io::Error::from_raw_os_error(errno);
-        let error = storage::Error { call: Kind::Open, path: "swap".into(), offset: None, cause };
+        let error = storage::Error { call: CallKind::Open, path: "swap".into(), offset: None, cause };
         offload::Error::from(error).to_string()
     };
     let [io, open_files] = [5, 24].map(failed);

@@ -14,7 +14,7 @@ use model::Layout;
 
 /// The model states that DeepSpeed's estimator assumes in main memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offload {
+pub enum EstimatedOffload {
     /// Nothing.
     None,
     /// Optimizer states.
@@ -25,21 +25,21 @@ pub enum Offload {
 
 /// Returns the bytes per GPU by DeepSpeed's ZeRO-2 estimator, for Ψ `parameters` on N `gpus`: 2Ψ +
 /// 18Ψ/N, or 2Ψ with the optimizer offloaded.
-pub fn zero2_gpu(parameters: u64, gpus: u64, offload: Offload) -> u64 {
+pub fn zero2_gpu(parameters: u64, gpus: u64, offload: EstimatedOffload) -> u64 {
     match offload {
-        Offload::None => 2 * parameters + 18 * parameters / gpus,
-        Offload::Optimizer | Offload::OptimizerAndParameters => 2 * parameters,
+        EstimatedOffload::None => 2 * parameters + 18 * parameters / gpus,
+        EstimatedOffload::Optimizer | EstimatedOffload::OptimizerAndParameters => 2 * parameters,
     }
 }
 
 /// Returns the bytes per GPU by DeepSpeed's ZeRO-3 estimator, for Ψ `parameters`, L of them in the
 /// `largest_layer`, on N `gpus`: 4L + 18Ψ/N; 4L + 2Ψ/N with the optimizer offloaded; 4L with
 /// parameters offloaded too.
-pub fn zero3_gpu(parameters: u64, largest_layer: u64, gpus: u64, offload: Offload) -> u64 {
+pub fn zero3_gpu(parameters: u64, largest_layer: u64, gpus: u64, offload: EstimatedOffload) -> u64 {
     let sharded = match offload {
-        Offload::None => 18 * parameters / gpus,
-        Offload::Optimizer => 2 * parameters / gpus,
-        Offload::OptimizerAndParameters => 0,
+        EstimatedOffload::None => 18 * parameters / gpus,
+        EstimatedOffload::Optimizer => 2 * parameters / gpus,
+        EstimatedOffload::OptimizerAndParameters => 0,
     };
     4 * largest_layer + sharded
 }
@@ -61,9 +61,11 @@ pub fn comparison(parameters: u64, largest_layer: u64, gpus: u64) -> Table {
     let mut row = |name: &str, cells: [Option<u64>; 3]| {
         table.row(name, cells.map(|cell| cell.map_or("none".into(), |bytes| scale.show(bytes))));
     };
-    row("nothing offloaded", [None, Some(zero2(Offload::None)), Some(zero3(Offload::None))]);
-    row("optimizer offloaded", [None, Some(zero2(Offload::Optimizer)), Some(zero3(Offload::Optimizer))]);
-    row("and parameters", [None, None, Some(zero3(Offload::OptimizerAndParameters))]);
+    let [nothing, optimizer, both] =
+        [EstimatedOffload::None, EstimatedOffload::Optimizer, EstimatedOffload::OptimizerAndParameters];
+    row("nothing offloaded", [None, Some(zero2(nothing)), Some(zero3(nothing))]);
+    row("optimizer offloaded", [None, Some(zero2(optimizer)), Some(zero3(optimizer))]);
+    row("and parameters", [None, None, Some(zero3(both))]);
     let states = |stage| Recipe::MIXED.model_states(&[parameters], gpus as usize, stage).total();
     row("model states, recipe mixed", Stage::SHARDED.map(states).map(Some));
     table

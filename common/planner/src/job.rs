@@ -57,10 +57,10 @@ pub struct Job {
     pub overlap: bool,
     /// ZeRO-3: how parameters are gathered.
     pub gathering: Gathering,
-    /// ZeRO-3: maximum number of elements of a tensor that stays whole. The whole tensors of a unit
-    /// form a unit of their own.
+    /// ZeRO-3: maximum number of elements of a persistent tensor, which stays whole. A unit's
+    /// persistent tensors form a unit of their own.
     pub persistence_threshold: u64,
-    /// ZeRO-3: maximum number of elements of all tensors that stay whole.
+    /// ZeRO-3: maximum number of elements of all persistent tensors.
     pub model_persistence_threshold: u64,
     /// Where model states and activations are stored.
     pub placement: Placement,

@@ -164,8 +164,8 @@ fn wrap(layout: &Layout, wrap: Wrap) -> (Vec<String>, Vec<usize>) {
     (names, unit_of.into_iter().map(Option::unwrap_or_default).collect())
 }
 
-/// Returns for each tensor whether it is persistent: small ones are, up to the job's limit for all of
-/// them.
+/// Returns for each tensor whether it is persistent: small ones are, up to the job's limit for all
+/// of them.
 fn persistent(layout: &Layout, job: &Job) -> Vec<bool> {
     let mut room = if job.stage.sharded().parameters { job.model_persistence_threshold } else { 0 };
     let stays = |elements: u64| {

@@ -18,7 +18,7 @@ use crate::transfers::Transfers;
 use events::{Class, Operation, Pass, Place};
 use inputs::Leaving;
 
-/// Bytes of a hash of the initial weights, which ranks compare at start.
+/// Bytes of a hash of the initial weights, which ranks compare at start; zeros if they resume.
 const HASH: u64 = 32;
 /// Bytes of a loss and of the stop flag: an f64 and a 64-bit flag per rank.
 const LOSS: u64 = 16;

@@ -33,8 +33,8 @@ pub struct Measured {
     pub memory: Vec<Peaks>,
     /// GPU memory that the ledger does not count; `None` on the CPU.
     pub gpu: Option<GpuRow>,
-    /// Time by kind of kernel, of whole steps; empty if the device is not metered, or if a run on a
-    /// GPU was stopped.
+    /// Time by kind of kernel, of whole steps; empty if the device is not metered, or if a step or
+    /// a validation of a run on a GPU was interrupted.
     pub kernels: Vec<KernelRow>,
     /// Bytes and calls per operation.
     pub traffic: Traffic,

@@ -92,8 +92,8 @@ pub struct Report {
     /// CPU.
     #[serde(default)]
     pub gpu: Vec<GpuRow>,
-    /// Flat rows per rank and kind of kernel; empty if kernels were not timed, or if a run on a GPU
-    /// was stopped. On the CPU they always are timed.
+    /// Flat rows per rank and kind of kernel; empty if kernels were not timed, or if a step or a
+    /// validation of a run on a GPU was interrupted. On the CPU they always are timed.
     #[serde(default)]
     pub kernels: Vec<KernelRow>,
     /// The limit of the processor's registers; `None` if it was not measured.

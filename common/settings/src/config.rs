@@ -104,10 +104,10 @@ pub struct Config {
     /// How saved weights are written.
     pub save_format: Format,
     /// Faults of rank 0's disk while weights are written. No flag sets them; tests do.
-    pub save_faults: Vec<storage::Fault>,
+    pub save_faults: Vec<storage::DiskFault>,
     /// Faults that tests inject into the calls of a rank, given by its number, to its disk for
     /// checkpoints.
-    pub checkpoint_faults: Vec<(usize, storage::Fault)>,
+    pub checkpoint_faults: Vec<(usize, storage::DiskFault)>,
     /// The directory from which initial weights are read; `None` for random weights.
     pub init_from: Option<PathBuf>,
     /// The `config.json` that `--model` names; `None` for a preset.
@@ -216,15 +216,15 @@ impl Config {
     /// # Errors
     /// A usage failure if a file asks for a different number of ranks than there are processes.
     pub fn in_process(mut self, process: Option<Process>) -> Result<Self> {
-        let Some(Process { placement, .. }) = &process else { return Ok(self) };
-        self.hardware = self.hardware.of_process(placement.local_rank.unwrap_or(placement.rank));
-        if self.world_size != placement.world_size {
+        let Some(Process { position, .. }) = &process else { return Ok(self) };
+        self.hardware = self.hardware.of_process(position.local_rank.unwrap_or(position.rank));
+        if self.world_size != position.world_size {
             return Err(Failure::usage(format!(
                 "{}: num_processes {}, but {} started {} processes, one rank each",
-                self.findings.file, self.world_size, placement.launcher, placement.world_size
+                self.findings.file, self.world_size, position.launcher, position.world_size
             )));
         }
-        if placement.rank > 0 {
+        if position.rank > 0 {
             self.screen = None;
             (self.output.record, self.output.report, self.output.save) = (None, None, None);
         }
@@ -234,12 +234,12 @@ impl Config {
 
     /// True if this process prints and writes for all ranks.
     pub fn leads(&self) -> bool {
-        self.process.as_ref().is_none_or(|process| process.placement.rank == 0)
+        self.process.as_ref().is_none_or(|process| process.position.rank == 0)
     }
 
     /// Returns the number of ranks on this machine; 1 if the launcher does not say.
     pub fn ranks_here(&self) -> usize {
-        let processes = |process: &Process| process.placement.local_world_size.unwrap_or(1);
+        let processes = |process: &Process| process.position.local_world_size.unwrap_or(1);
         self.process.as_ref().map_or(self.world_size, processes)
     }
 

@@ -16,7 +16,7 @@ pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// A process's place among the processes that were started together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Placement {
+pub struct ProcessPosition {
     /// The launcher's name.
     pub launcher: &'static str,
     /// Its rank.
@@ -55,33 +55,33 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 /// A usage failure that names the variables or flags.
-pub fn find(flags: Flags<'_>, variables: Variables<'_>) -> Result<Option<Placement>> {
+pub fn find(flags: Flags<'_>, variables: Variables<'_>) -> Result<Option<ProcessPosition>> {
     let mut found = Vec::new();
     for family in &FAMILIES {
         found.extend(read(family, variables)?);
     }
     agree(&found)?;
     check_pmix(&found, variables)?;
-    let by_variables = found.into_iter().reduce(Placement::completed_by);
-    let mut placement = match (flags.rank, by_variables) {
+    let by_variables = found.into_iter().reduce(ProcessPosition::completed_by);
+    let mut position = match (flags.rank, by_variables) {
         (Some(rank), _) => by_flags(rank, flags)?,
-        (None, Some(placement)) => placement,
+        (None, Some(position)) => position,
         (None, None) if flags.master.is_some() => {
             return Err(Failure::usage("--master belongs to several processes: give each its --rank too"));
         }
         (None, None) => return Ok(None),
     };
-    if let Some(gpus) = flags.gpus.filter(|&gpus| gpus != placement.world_size && placement.world_size > 1) {
+    if let Some(gpus) = flags.gpus.filter(|&gpus| gpus != position.world_size && position.world_size > 1) {
         return Err(Failure::usage(format!(
             "--gpus {gpus}, but {} started {} processes, one rank each\nLeave --gpus out, or start {gpus} processes.",
-            placement.launcher, placement.world_size
+            position.launcher, position.world_size
         )));
     }
-    placement.master = master(flags.master, variables)?;
-    Ok((placement.world_size > 1).then_some(placement))
+    position.master = master(flags.master, variables)?;
+    Ok((position.world_size > 1).then_some(position))
 }
 
-fn by_flags(rank: usize, flags: Flags<'_>) -> Result<Placement> {
+fn by_flags(rank: usize, flags: Flags<'_>) -> Result<ProcessPosition> {
     let Some(world_size) = flags.gpus else {
         return Err(Failure::usage("--rank needs the number of processes, one rank each: add --gpus N"));
     };
@@ -96,18 +96,18 @@ fn by_flags(rank: usize, flags: Flags<'_>) -> Result<Placement> {
             world_size - 1
         )));
     }
-    Ok(Placement { launcher: "you", rank, world_size, ..Placement::default() })
+    Ok(ProcessPosition { launcher: "you", rank, world_size, ..ProcessPosition::default() })
 }
 
-impl Placement {
-    /// Completes the placement with a weaker launcher's variables, if they number the same
+impl ProcessPosition {
+    /// Completes the position with a weaker launcher's variables, if they number the same
     /// processes: `srun --mpi=pmi2` sets Slurm's variables and PMI's, and the latter say nothing
     /// about the machine.
-    fn completed_by(self, weaker: Placement) -> Placement {
+    fn completed_by(self, weaker: ProcessPosition) -> ProcessPosition {
         if weaker.world_size != self.world_size {
             return self;
         }
-        Placement {
+        ProcessPosition {
             launcher: if self.launcher == "mpiexec" { weaker.launcher } else { self.launcher },
             local_rank: self.local_rank.or(weaker.local_rank),
             local_world_size: self.local_world_size.or(weaker.local_world_size),
@@ -125,9 +125,9 @@ fn contradiction(what: &str, why: &str) -> Failure {
 
 /// Checks that launchers of the same number of processes agree about the rank. A launcher of fewer
 /// processes has started the other launcher.
-fn agree(found: &[Placement]) -> Result<()> {
+fn agree(found: &[ProcessPosition]) -> Result<()> {
     let Some((first, others)) = found.split_first() else { return Ok(()) };
-    let differs = |other: &&Placement| other.world_size == first.world_size && other.rank != first.rank;
+    let differs = |other: &&ProcessPosition| other.world_size == first.world_size && other.rank != first.rank;
     let Some(other) = others.iter().find(differs) else { return Ok(()) };
     let names = |launcher| FAMILIES.iter().find(|f| f.launcher == launcher).map_or("", |f| f.names[0]);
     Err(contradiction(
@@ -140,15 +140,15 @@ fn agree(found: &[Placement]) -> Result<()> {
 }
 
 /// Checks PMIx's rank. PMIx does not say how many processes there are.
-fn check_pmix(found: &[Placement], variables: Variables<'_>) -> Result<()> {
+fn check_pmix(found: &[ProcessPosition], variables: Variables<'_>) -> Result<()> {
     let Some(rank) = variables("PMIX_RANK") else { return Ok(()) };
-    match found.iter().find(|placement| placement.launcher != "torchrun") {
+    match found.iter().find(|position| position.launcher != "torchrun") {
         None if found.is_empty() => Err(Failure::usage(format!(
             "PMIX_RANK={rank} is set, but nothing says how many processes there are\n\
              Start through mpirun or srun, which also set OMPI_COMM_WORLD_SIZE or SLURM_NTASKS; or use --rank."
         ))),
-        Some(placement) if rank.trim() != placement.rank.to_string() => Err(contradiction(
-            &format!("PMIX_RANK={rank} and {}'s rank {}", placement.launcher, placement.rank),
+        Some(position) if rank.trim() != position.rank.to_string() => Err(contradiction(
+            &format!("PMIX_RANK={rank} and {}'s rank {}", position.launcher, position.rank),
             "they number the same process",
         )),
         _ => Ok(()),

@@ -3,7 +3,7 @@
 use crate::cli::{CollectivesChoice, DeviceChoice, TrainArgs};
 use crate::error::{Failure, Result};
 use crate::hardware::{gpus_for, one_each};
-use crate::launcher::{self, Placement, Variables};
+use crate::launcher::{self, ProcessPosition, Variables};
 use crate::machine::cores;
 use crate::precision::precision;
 use crate::secret;
@@ -21,7 +21,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Its place.
-    pub placement: Placement,
+    pub position: ProcessPosition,
     /// The transport of collectives.
     pub engine: Engine,
     /// A warning if the run will be slow; else `None`.
@@ -48,13 +48,13 @@ impl std::fmt::Display for Engine {
 }
 
 impl Engine {
-    /// Joins the other processes, at the place `placement`. `settings` must be the same in all of
+    /// Joins the other processes, at `position`. `settings` must be the same in all of
     /// them.
     ///
     /// # Errors
     /// If they do not connect before the timeout or have different settings, or this build has no MPI.
-    pub fn join(&self, placement: &Placement, timeout: Duration, settings: String) -> Result<Joined> {
-        let (rank, world_size) = (placement.rank as u32, placement.world_size as u32);
+    pub fn join(&self, position: &ProcessPosition, timeout: Duration, settings: String) -> Result<Joined> {
+        let (rank, world_size) = (position.rank as u32, position.world_size as u32);
         match self {
             Engine::Tcp(address, port, secret) => tcp::join(&tcp::JoinOptions {
                 rank,
@@ -83,7 +83,7 @@ impl Engine {
 pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Process>> {
     let gpus = args.given.typed("gpus").map(|_| args.gpus);
     let flags = launcher::Flags { rank: args.rank, gpus, master: args.master.as_deref() };
-    let Some(placement) = launcher::find(flags, variables)? else {
+    let Some(position) = launcher::find(flags, variables)? else {
         return match args.collectives {
             CollectivesChoice::Auto | CollectivesChoice::Local | CollectivesChoice::Nccl => Ok(None),
             CollectivesChoice::Tcp | CollectivesChoice::Mpi => Err(Failure::usage(
@@ -102,25 +102,25 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Pr
             "--link simulates a link between ranks that are threads: processes have a real one",
         ));
     }
-    choose_device(args, &placement)?;
-    args.gpus = placement.world_size;
-    let beside_each_other = placement.local_world_size.unwrap_or(1);
+    choose_device(args, &position)?;
+    args.gpus = position.world_size;
+    let beside_each_other = position.local_world_size.unwrap_or(1);
     args.on_this_machine = Some(beside_each_other);
-    let given = placement.cores.map(|given| given.min(cores()));
+    let given = position.cores.map(|given| given.min(cores()));
     args.threads = args.threads.or(given).or(Some((cores() / beside_each_other).max(1)));
-    let engine = engine(args.collectives, &placement, variables)?;
-    let caution = caution(args.collectives, placement.local_world_size.unwrap_or(1), precision(&args.types));
-    Ok(Some(Process { placement, engine, caution }))
+    let engine = engine(args.collectives, &position, variables)?;
+    let caution = caution(args.collectives, position.local_world_size.unwrap_or(1), precision(&args.types));
+    Ok(Some(Process { position, engine, caution }))
 }
 
 /// Decides in `args` whether the processes compute on GPUs, connected by NCCL, or on the CPU.
-fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
+fn choose_device(args: &mut TrainArgs, position: &ProcessPosition) -> Result<()> {
     let by_nccl = match (args.collectives, args.device) {
         (CollectivesChoice::Nccl | CollectivesChoice::Auto, DeviceChoice::Cpu) => false,
         (CollectivesChoice::Nccl, _) | (CollectivesChoice::Auto, DeviceChoice::Cuda) => true,
         (CollectivesChoice::Auto, DeviceChoice::Auto) => {
-            let processes = placement.local_world_size.unwrap_or(1);
-            placement.master.is_some() && nccl_would_do(processes, precision(&args.types))
+            let processes = position.local_world_size.unwrap_or(1);
+            position.master.is_some() && nccl_would_do(processes, precision(&args.types))
         }
         (_, DeviceChoice::Cuda) => {
             return Err(Failure::usage(
@@ -132,7 +132,7 @@ fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
     };
     if by_nccl {
         nccl::allow_sharing_among_processes();
-        let together = placement.local_world_size.unwrap_or(placement.world_size);
+        let together = position.local_world_size.unwrap_or(position.world_size);
         if gpus_for(precision(&args.types)).is_ok_and(|gpus| !one_each(gpus.len(), together)) {
             nccl::prepare_shared_gpus();
         }
@@ -166,10 +166,10 @@ fn nccl_would_do(processes: usize, precision: Precision) -> bool {
     one_each(gpus.len(), processes) || version.shares_gpus()
 }
 
-fn engine(choice: CollectivesChoice, placement: &Placement, variables: Variables<'_>) -> Result<Engine> {
-    let Placement { launcher, world_size, .. } = placement;
+fn engine(choice: CollectivesChoice, position: &ProcessPosition, variables: Variables<'_>) -> Result<Engine> {
+    let ProcessPosition { launcher, world_size, .. } = position;
     let mpi = cfg!(feature = "mpi");
-    match (choice, &placement.master) {
+    match (choice, &position.master) {
         (CollectivesChoice::Local, _) => Err(Failure::usage(format!(
             "--collectives local is for threads of one process, but {launcher} started {world_size} processes\n\
              Leave it out, or start one process with --gpus {world_size}."
@@ -178,13 +178,13 @@ fn engine(choice: CollectivesChoice, placement: &Placement, variables: Variables
             "--collectives mpi: this build has no MPI\nBuild with --features mpi, or use --collectives tcp.",
         )),
         (CollectivesChoice::Mpi, _) => Ok(Engine::Mpi),
-        (CollectivesChoice::Auto, _) if mpi && placement.under_mpi => Ok(Engine::Mpi),
+        (CollectivesChoice::Auto, _) if mpi && position.under_mpi => Ok(Engine::Mpi),
         (_, Some((host, port))) => Ok(Engine::Tcp(host.clone(), *port, secret::find(variables)?)),
         (_, None) => Err(Failure::usage(format!(
             "{launcher} started {world_size} processes, but nothing says where rank 0 listens\n\
              Set MASTER_ADDR to the machine of rank 0 and MASTER_PORT to a free port there, the same on every rank \
              (or --master HOST:PORT){}",
-            if placement.under_mpi { ";\nor build with --features mpi, and MPI connects them." } else { "." }
+            if position.under_mpi { ";\nor build with --features mpi, and MPI connects them." } else { "." }
         ))),
     }
 }

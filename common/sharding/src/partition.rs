@@ -57,8 +57,8 @@ pub struct Unit {
     pub persistent: bool,
 }
 
-/// Limits of the persistent tensors, which stay whole where parameters are sharded: small ones, whose
-/// collectives would cost more than their memory.
+/// Limits of the persistent tensors, which stay whole where parameters are sharded: small ones,
+/// whose collectives would cost more than their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PersistenceLimits {
     /// Maximum number of elements of one tensor; 0 for no tensors.

@@ -1,6 +1,6 @@
 //! The gate that every call passes: it counts and records calls, and injects faults.
 
-use crate::fault::{Answers, Call, Effect, Fault, Kind};
+use crate::fault::{Answers, Call, CallKind, DiskFault, Effect};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -10,14 +10,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Counts calls and injects the faults that are due.
 #[derive(Default)]
 pub(crate) struct Calls {
-    faults: Vec<Fault>,
+    faults: Vec<DiskFault>,
     recorded: bool,
     counted: Mutex<Counted>,
 }
 
 #[derive(Default)]
 struct Counted {
-    of_kind: HashMap<Kind, u64>,
+    of_kind: HashMap<CallKind, u64>,
     of_any: u64,
     /// The effect on every later call that it applies to.
     lasting: Option<Effect>,
@@ -28,7 +28,7 @@ struct Counted {
 }
 
 impl Calls {
-    pub(crate) fn new(faults: Vec<Fault>, recorded: bool) -> Self {
+    pub(crate) fn new(faults: Vec<DiskFault>, recorded: bool) -> Self {
         Calls { faults, recorded, counted: Mutex::default() }
     }
 
@@ -54,7 +54,12 @@ impl Calls {
     }
 
     /// Passes a call that is not a transfer.
-    pub(crate) fn run<T>(&self, kind: Kind, path: &Path, call: impl FnOnce() -> io::Result<T>) -> Result<T> {
+    pub(crate) fn run<T>(
+        &self,
+        kind: CallKind,
+        path: &Path,
+        call: impl FnOnce() -> io::Result<T>,
+    ) -> Result<T> {
         self.transfer(kind, path, None, |_| call())
     }
 
@@ -62,7 +67,7 @@ impl Calls {
     /// it may move.
     pub(crate) fn transfer<T>(
         &self,
-        kind: Kind,
+        kind: CallKind,
         path: &Path,
         offset: Option<u64>,
         call: impl FnOnce(usize) -> io::Result<T>,
@@ -74,7 +79,7 @@ impl Calls {
     }
 
     /// Counts and records the call. Returns its number, and the effect of the fault that hits it.
-    fn count(&self, kind: Kind, path: &Path, offset: Option<u64>) -> (u64, Option<Effect>) {
+    fn count(&self, kind: CallKind, path: &Path, offset: Option<u64>) -> (u64, Option<Effect>) {
         let mut counted = self.lock();
         let call = Call { kind, path: path.to_path_buf(), offset };
         if self.recorded {
@@ -86,7 +91,7 @@ impl Calls {
         let of_kind = counted.of_kind.entry(kind).or_default();
         *of_kind += 1;
         let of_kind = *of_kind;
-        let hits = |fault: &&Fault| match fault.kind {
+        let hits = |fault: &&DiskFault| match fault.kind {
             Some(wanted) => wanted == kind && fault.number == of_kind,
             None => fault.number == number,
         };
@@ -94,10 +99,13 @@ impl Calls {
         if matches!(due, Some(Effect::Full | Effect::Crash)) {
             counted.lasting = due;
         }
-        let takes_room = matches!(kind, Kind::Create | Kind::Write | Kind::Reserve | Kind::CreateDirectory);
+        let takes_room = matches!(
+            kind,
+            CallKind::Create | CallKind::Write | CallKind::Reserve | CallKind::CreateDirectory
+        );
         let lasts = |effect: &Effect| match effect {
             Effect::Full => takes_room,
-            Effect::Hang => matches!(kind, Kind::Read | Kind::Write),
+            Effect::Hang => matches!(kind, CallKind::Read | CallKind::Write),
             _ => true,
         };
         (number, due.or(counted.lasting.filter(lasts)))

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::calls::Calls;
-use crate::fault::{Answers, Call, Effect, Fault, Kind};
+use crate::fault::{Answers, Call, CallKind, DiskFault, Effect};
 use crate::file::File;
 use crate::journal::{Change, Journal};
 use crate::paths::parent;
@@ -27,16 +27,16 @@ impl Disk {
     }
 
     /// Returns a disk that injects `faults`; without any, it is [`Disk::new`]'s.
-    pub fn with_faults(threads: usize, faults: Vec<Fault>) -> Self {
+    pub fn with_faults(threads: usize, faults: Vec<DiskFault>) -> Self {
         Disk::with(threads, faults, false)
     }
 
     /// Returns a disk for tests, which injects `faults` and records its calls.
-    pub fn recording(threads: usize, faults: Vec<Fault>) -> Self {
+    pub fn recording(threads: usize, faults: Vec<DiskFault>) -> Self {
         Disk::with(threads, faults, true)
     }
 
-    fn with(threads: usize, faults: Vec<Fault>, recorded: bool) -> Self {
+    fn with(threads: usize, faults: Vec<DiskFault>, recorded: bool) -> Self {
         let (calls, queue) = (Arc::new(Calls::new(faults, recorded)), Queue::new(threads));
         Disk { calls, queue, journal: Journal::default() }
     }
@@ -74,7 +74,7 @@ impl Disk {
     /// The file system's error.
     pub fn create(&self, path: &Path) -> Result<Arc<File>> {
         self.journal.note(|| Change::Create(path.into()));
-        self.calls.run(Kind::Create, path, || File::create(path)).map(Arc::new)
+        self.calls.run(CallKind::Create, path, || File::create(path)).map(Arc::new)
     }
 
     /// Creates a file that has no name any more: it is gone when it is closed, whatever ends the
@@ -93,7 +93,7 @@ impl Disk {
     /// # Errors
     /// The file system's error.
     pub fn reopen(&self, path: &Path) -> Result<Arc<File>> {
-        self.calls.run(Kind::Open, path, || File::reopen(path)).map(Arc::new)
+        self.calls.run(CallKind::Open, path, || File::reopen(path)).map(Arc::new)
     }
 
     /// Opens a file for reading.
@@ -101,7 +101,7 @@ impl Disk {
     /// # Errors
     /// The file system's error.
     pub fn open(&self, path: &Path) -> Result<Arc<File>> {
-        self.calls.run(Kind::Open, path, || File::open(path)).map(Arc::new)
+        self.calls.run(CallKind::Open, path, || File::open(path)).map(Arc::new)
     }
 
     /// Queues a read that fills `memory` from byte `offset` on. A file that ends earlier is an
@@ -128,7 +128,7 @@ impl Disk {
     {
         let (calls, from) = (self.calls.clone(), file.clone());
         let read = move || queue::read(&calls, &from, offset, memory.as_mut()).map(|()| memory);
-        self.queue.push(turn, (Kind::Read, file.clone()), read)
+        self.queue.push(turn, (CallKind::Read, file.clone()), read)
     }
 
     /// Queues a write of all of `memory` at byte `offset`.
@@ -139,7 +139,7 @@ impl Disk {
         self.journal.note(|| Change::Write(file.path().into(), offset, memory.as_ref().to_vec()));
         let (calls, to) = (self.calls.clone(), file.clone());
         let write = move || queue::write(&calls, &to, offset, memory.as_ref()).map(|()| memory);
-        self.queue.push(Turn::Last, (Kind::Write, file.clone()), write)
+        self.queue.push(Turn::Last, (CallKind::Write, file.clone()), write)
     }
 
     /// Queues a write of all of `memory` at byte `to`, followed by a read that fills the same
@@ -169,8 +169,8 @@ impl Disk {
             }
         });
         (
-            Ticket { outcome: leaves, call: Kind::Write, file: to_write },
-            Ticket { outcome: arrives, call: Kind::Read, file: to_read },
+            Ticket { outcome: leaves, call: CallKind::Write, file: to_write },
+            Ticket { outcome: arrives, call: CallKind::Read, file: to_read },
         )
     }
 
@@ -197,7 +197,7 @@ impl Disk {
     /// # Errors
     /// The file system's. A file system that cannot reserve space lengthens the file instead.
     pub fn reserve(&self, file: &File, offset: u64, bytes: u64) -> Result<()> {
-        self.calls.run(Kind::Reserve, file.path(), || file.reserve(offset, bytes))
+        self.calls.run(CallKind::Reserve, file.path(), || file.reserve(offset, bytes))
     }
 
     /// Returns the file's length in bytes.
@@ -205,7 +205,7 @@ impl Disk {
     /// # Errors
     /// The file system's error.
     pub fn length(&self, file: &File) -> Result<u64> {
-        self.calls.run(Kind::Length, file.path(), || Ok(file.buffered.metadata()?.len()))
+        self.calls.run(CallKind::Length, file.path(), || Ok(file.buffered.metadata()?.len()))
     }
 
     /// Blocks until all completed writes have reached the disk.
@@ -213,7 +213,7 @@ impl Disk {
     /// # Errors
     /// The file system's error.
     pub fn flush(&self, file: &File) -> Result<()> {
-        self.calls.run(Kind::Flush, file.path(), || file.buffered.sync_all())?;
+        self.calls.run(CallKind::Flush, file.path(), || file.buffered.sync_all())?;
         self.journal.note(|| Change::Flush(file.path().into()));
         Ok(())
     }
@@ -224,7 +224,7 @@ impl Disk {
     /// The file system's error.
     pub fn create_directory(&self, path: &Path) -> Result<()> {
         self.journal.note(|| Change::CreateDirectory(path.into()));
-        self.calls.run(Kind::CreateDirectory, path, || fs::create_dir_all(path))
+        self.calls.run(CallKind::CreateDirectory, path, || fs::create_dir_all(path))
     }
 
     /// Creates a directory and its parents, unless they exist. Blocks until the names of the new
@@ -245,7 +245,7 @@ impl Disk {
     /// # Errors
     /// The file system's error.
     pub fn flush_directory(&self, path: &Path) -> Result<()> {
-        self.calls.run(Kind::FlushDirectory, path, || fs::File::open(path)?.sync_all())?;
+        self.calls.run(CallKind::FlushDirectory, path, || fs::File::open(path)?.sync_all())?;
         self.journal.note(|| Change::FlushDirectory(path.into()));
         Ok(())
     }
@@ -256,7 +256,7 @@ impl Disk {
     /// The file system's error.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.journal.note(|| Change::Rename(from.into(), to.into()));
-        self.calls.run(Kind::Rename, from, || fs::rename(from, to))
+        self.calls.run(CallKind::Rename, from, || fs::rename(from, to))
     }
 
     /// Exchanges the names of the directories `new` and `old` atomically.
@@ -265,7 +265,7 @@ impl Disk {
     /// The file system's; [`ErrorKind::Unsupported`] if it cannot exchange names.
     pub fn exchange(&self, new: &Path, old: &Path) -> Result<()> {
         self.journal.note(|| Change::Exchange(new.into(), old.into()));
-        self.calls.run(Kind::Exchange, old, || exchange(new, old))
+        self.calls.run(CallKind::Exchange, old, || exchange(new, old))
     }
 
     /// Gives the file `from` the second name `to`. If `from` is a symbolic link, the link itself
@@ -275,7 +275,7 @@ impl Disk {
     /// The file system's.
     pub fn link(&self, from: &Path, to: &Path) -> Result<()> {
         self.journal.note(|| Change::Link(from.into(), to.into()));
-        self.calls.run(Kind::Link, from, || fs::hard_link(from, to))
+        self.calls.run(CallKind::Link, from, || fs::hard_link(from, to))
     }
 
     /// Removes a file.
@@ -284,7 +284,7 @@ impl Disk {
     /// The file system's error.
     pub fn unlink(&self, path: &Path) -> Result<()> {
         self.journal.note(|| Change::Remove(path.into()));
-        self.calls.run(Kind::Unlink, path, || fs::remove_file(path))
+        self.calls.run(CallKind::Unlink, path, || fs::remove_file(path))
     }
 
     /// Returns the names in a directory, sorted; none if the directory does not exist. Omits names
@@ -293,7 +293,7 @@ impl Disk {
     /// # Errors
     /// The file system's.
     pub fn list(&self, path: &Path) -> Result<Vec<String>> {
-        self.calls.run(Kind::List, path, || {
+        self.calls.run(CallKind::List, path, || {
             let entries = match fs::read_dir(path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
                 entries => entries?,
@@ -313,7 +313,7 @@ impl Disk {
     /// The file system's.
     pub fn remove_directory(&self, path: &Path) -> Result<()> {
         self.journal.note(|| Change::Remove(path.into()));
-        self.calls.run(Kind::RemoveDirectory, path, || fs::remove_dir_all(path))
+        self.calls.run(CallKind::RemoveDirectory, path, || fs::remove_dir_all(path))
     }
 
     /// Removes a directory, which must be empty.
@@ -322,7 +322,7 @@ impl Disk {
     /// The file system's.
     pub fn remove_empty_directory(&self, path: &Path) -> Result<()> {
         self.journal.note(|| Change::Remove(path.into()));
-        self.calls.run(Kind::RemoveDirectory, path, || fs::remove_dir(path))
+        self.calls.run(CallKind::RemoveDirectory, path, || fs::remove_dir(path))
     }
 
     /// Returns the free space, in bytes, that this user has on the file system of `path`.
@@ -330,7 +330,7 @@ impl Disk {
     /// # Errors
     /// The file system's.
     pub fn free_bytes(&self, path: &Path) -> Result<u64> {
-        self.calls.run(Kind::Room, path, || {
+        self.calls.run(CallKind::Room, path, || {
             let found = rustix::fs::statvfs(path)?;
             // File systems in memory without a limit count no blocks.
             match found.f_blocks {

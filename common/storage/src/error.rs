@@ -1,6 +1,6 @@
 //! Errors of the file system.
 
-use crate::fault::Kind;
+use crate::fault::CallKind;
 use rustix::io::Errno;
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 #[error("cannot {call} {}{}: {cause}", path.display(), place(*.offset))]
 pub struct Error {
     /// The call.
-    pub call: Kind,
+    pub call: CallKind,
     /// The file or directory.
     pub path: PathBuf,
     /// The offset in the file at which a transfer stopped.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// A kind of call to the file system. Its `Display` is the verb in an error message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum CallKind {
     /// Creates a file.
     Create,
     /// Opens an existing file.
@@ -42,25 +42,25 @@ pub enum Kind {
     Room,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for CallKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Create => "create",
-            Kind::Open => "open",
-            Kind::Read => "read",
-            Kind::Write => "write",
-            Kind::Reserve => "reserve room for",
-            Kind::Length => "ask for the length of",
-            Kind::Flush => "flush",
-            Kind::CreateDirectory => "create the directory",
-            Kind::FlushDirectory => "flush the directory",
-            Kind::Rename => "rename",
-            Kind::Exchange => "replace",
-            Kind::Link => "link",
-            Kind::Unlink => "remove",
-            Kind::List => "list",
-            Kind::RemoveDirectory => "remove the directory",
-            Kind::Room => "ask for the room on the disk of",
+            CallKind::Create => "create",
+            CallKind::Open => "open",
+            CallKind::Read => "read",
+            CallKind::Write => "write",
+            CallKind::Reserve => "reserve room for",
+            CallKind::Length => "ask for the length of",
+            CallKind::Flush => "flush",
+            CallKind::CreateDirectory => "create the directory",
+            CallKind::FlushDirectory => "flush the directory",
+            CallKind::Rename => "rename",
+            CallKind::Exchange => "replace",
+            CallKind::Link => "link",
+            CallKind::Unlink => "remove",
+            CallKind::List => "list",
+            CallKind::RemoveDirectory => "remove the directory",
+            CallKind::Room => "ask for the room on the disk of",
         })
     }
 }
@@ -69,7 +69,7 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The kind of call.
-    pub kind: Kind,
+    pub kind: CallKind,
     /// The file or directory; for a rename, the old name.
     pub path: PathBuf,
     /// The offset at which a transfer began.
@@ -87,9 +87,9 @@ pub struct Answers {
 
 /// A fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fault {
+pub struct DiskFault {
     /// The kind of call that it hits. `None`: any kind.
-    pub kind: Option<Kind>,
+    pub kind: Option<CallKind>,
     /// The number of the call that it hits, counting calls of this kind from 1.
     pub number: u64,
     /// The effect on the call.

@@ -24,7 +24,7 @@ mod queue;
 
 pub use disk::Disk;
 pub use error::{Error, remedy_for_open_files};
-pub use fault::{Answers, Call, Effect, Fault, Kind};
+pub use fault::{Answers, Call, CallKind, DiskFault, Effect};
 pub use file::{File, PAGE};
 pub use journal::Change;
 pub use paths::parent;

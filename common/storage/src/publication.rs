@@ -4,7 +4,7 @@
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::file::File;
-use crate::{Kind, Result, Ticket, parent};
+use crate::{CallKind, Result, Ticket, parent};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl Publication {
     /// # Errors
     /// The file system's. Refuses a `path` that is not a file, such as a directory or a device.
     pub fn create(disk: &Arc<Disk>, path: &Path) -> Result<Self> {
-        let refused = |cause| Error { call: Kind::Create, path: path.to_path_buf(), offset: None, cause };
+        let refused = |cause| Error { call: CallKind::Create, path: path.to_path_buf(), offset: None, cause };
         // The link's target is replaced, not the link, whose target need not exist.
         let linked = || path.read_link().map(|target| parent(path).join(target));
         let path = path.canonicalize().or_else(|_| linked()).unwrap_or_else(|_| path.to_path_buf());

@@ -1,7 +1,7 @@
 //! Queued reads and writes, which complete out of order.
 
 use crate::calls::Calls;
-use crate::fault::Kind;
+use crate::fault::CallKind;
 use crate::file::{File, PAGE};
 use crate::{Error, Result};
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ const LAST_WAIT: Duration = Duration::from_millis(500);
 #[must_use = "a transfer may fail; the ticket says so"]
 pub struct Ticket<M> {
     pub(crate) outcome: Receiver<Result<Moved<M>>>,
-    pub(crate) call: Kind,
+    pub(crate) call: CallKind,
     pub(crate) file: Arc<File>,
 }
 
@@ -146,7 +146,7 @@ impl Queue {
     pub(crate) fn push<M: Send + 'static>(
         &self,
         turn: Turn,
-        (call, file): (Kind, Arc<File>),
+        (call, file): (CallKind, Arc<File>),
         transfer: impl FnOnce() -> Result<M> + Send + 'static,
     ) -> Ticket<M> {
         let (done, outcome) = sync_channel(1);
@@ -191,11 +191,11 @@ impl Drop for Queue {
 const CALL: usize = 64 << 20;
 
 pub(crate) fn write(calls: &Calls, file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
-    check_length(Kind::Write, file, offset)?;
+    check_length(CallKind::Write, file, offset)?;
     let mut done = 0;
     while done < bytes.len() {
         let at = offset + done as u64;
-        done += calls.transfer(Kind::Write, file.path(), Some(at), |most| {
+        done += calls.transfer(CallKind::Write, file.path(), Some(at), |most| {
             let rest = &bytes[done..];
             moved(
                 file,
@@ -211,11 +211,11 @@ pub(crate) fn write(calls: &Calls, file: &File, offset: u64, bytes: &[u8]) -> Re
 }
 
 pub(crate) fn read(calls: &Calls, file: &File, offset: u64, bytes: &mut [u8]) -> Result<()> {
-    check_length(Kind::Read, file, offset)?;
+    check_length(CallKind::Read, file, offset)?;
     let mut done = 0;
     while done < bytes.len() {
         let at = offset + done as u64;
-        let moved = calls.transfer(Kind::Read, file.path(), Some(at), |most| {
+        let moved = calls.transfer(CallKind::Read, file.path(), Some(at), |most| {
             let rest = &mut bytes[done..];
             let (address, length) = (rest.as_ptr().addr(), rest.len().min(most).min(CALL));
             moved(file, at, address, length, io::ErrorKind::UnexpectedEof, |from, length| {
@@ -223,12 +223,12 @@ pub(crate) fn read(calls: &Calls, file: &File, offset: u64, bytes: &mut [u8]) ->
             })
         });
         // The file may have been truncated since its length was checked.
-        done += moved.or_else(|error| check_length(Kind::Read, file, at).and(Err(error)))?;
+        done += moved.or_else(|error| check_length(CallKind::Read, file, at).and(Err(error)))?;
     }
     Ok(())
 }
 
-fn check_length(call: Kind, file: &File, offset: u64) -> Result<()> {
+fn check_length(call: CallKind, file: &File, offset: u64) -> Result<()> {
     let path = || file.path().to_path_buf();
     file.check_length().map_err(|cause| Error { call, path: path(), offset: Some(offset), cause })
 }

@@ -7,12 +7,12 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
-use storage::{Answers, Disk, Effect, Error, Fault, File, Kind, PAGE, Publication, Result};
+use storage::{Answers, CallKind, Disk, DiskFault, Effect, Error, File, PAGE, Publication, Result};
 
 mod block;
 
-fn fault(kind: Kind, number: u64, effect: Effect) -> Vec<Fault> {
-    vec![Fault { kind: Some(kind), number, effect }]
+fn fault(kind: CallKind, number: u64, effect: Effect) -> Vec<DiskFault> {
+    vec![DiskFault { kind: Some(kind), number, effect }]
 }
 
 /// Writes `bytes` at `offset` and waits.
@@ -54,14 +54,14 @@ fn every_call_can_fail_and_the_error_names_call_file_and_place() {
     for number in 1..=calls.len() as u64 {
         let folder = tempfile::tempdir().unwrap();
         let effect = Effect::Error(ErrorKind::PermissionDenied);
-        let disk = Disk::with_faults(2, vec![Fault { kind: None, number, effect }]);
+        let disk = Disk::with_faults(2, vec![DiskFault { kind: None, number, effect }]);
         let error = publish(&disk, &folder.path().join("a")).unwrap_err();
         let call = &calls[number as usize - 1];
         assert_eq!((error.call, error.offset), (call.kind, call.offset), "{error}");
         assert_eq!(error.path.file_name(), call.path.file_name(), "{error}");
         let words = error.to_string();
         assert!(words.starts_with(&format!("cannot {}", call.kind)) && words.contains("permission denied"));
-        assert!(!folder.path().join("a/state").exists() || call.kind == Kind::FlushDirectory, "{error}");
+        assert!(!folder.path().join("a/state").exists() || call.kind == CallKind::FlushDirectory, "{error}");
     }
 }
 
@@ -73,7 +73,7 @@ fn the_names_of_new_directories_reach_the_disk_and_no_others() {
         let disk = Disk::recording(1, Vec::new());
         disk.create_directory_durably(path).unwrap();
         assert!(path.is_dir());
-        let flushes = disk.record().into_iter().filter(|call| call.kind == Kind::FlushDirectory);
+        let flushes = disk.record().into_iter().filter(|call| call.kind == CallKind::FlushDirectory);
         flushes.map(|call| call.path).collect::<Vec<_>>()
     };
     assert_eq!(flushes(&b), [folder.path(), &a]);
@@ -85,7 +85,7 @@ fn the_names_of_new_directories_reach_the_disk_and_no_others() {
 fn after_a_crash_nothing_reaches_the_disk() {
     for number in 1..=6 {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::with_faults(1, vec![Fault { kind: None, number, effect: Effect::Crash }]);
+        let disk = Disk::with_faults(1, vec![DiskFault { kind: None, number, effect: Effect::Crash }]);
         publish(&disk, folder.path()).unwrap_err();
         assert!(disk.create(&folder.path().join("later")).is_err());
         assert!(!folder.path().join("later").exists());
@@ -95,7 +95,7 @@ fn after_a_crash_nothing_reaches_the_disk() {
 #[test]
 fn a_full_disk_refuses_what_takes_room_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = Disk::with_faults(1, fault(Kind::Write, 2, Effect::Full));
+    let disk = Disk::with_faults(1, fault(CallKind::Write, 2, Effect::Full));
     let file = disk.create(&folder.path().join("a")).unwrap();
     write(&disk, &file, 0, &pattern(PAGE, 1)).unwrap();
     let error = write(&disk, &file, PAGE as u64, &pattern(PAGE, 2)).unwrap_err();
@@ -128,14 +128,14 @@ fn a_file_that_somebody_truncates_is_named_with_the_byte_where_it_ends() {
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(2 * PAGE as u64).unwrap();
     assert_eq!(disk.length(&file).unwrap(), 2 * PAGE as u64);
     let Error { call, offset, cause, .. } = read(&disk, &file, 0, 4 * PAGE).unwrap_err();
-    assert_eq!((call, offset), (Kind::Read, Some(2 * PAGE as u64)));
+    assert_eq!((call, offset), (CallKind::Read, Some(2 * PAGE as u64)));
     assert_eq!(cause.kind(), ErrorKind::UnexpectedEof);
 }
 
 #[test]
 fn what_was_written_makes_room_for_what_is_read_next() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = Disk::recording(2, fault(Kind::Write, 3, Effect::Full));
+    let disk = Disk::recording(2, fault(CallKind::Write, 3, Effect::Full));
     let file = disk.create(&folder.path().join("a")).unwrap();
     write(&disk, &file, PAGE as u64, &pattern(PAGE, 1)).unwrap();
     let exchange = || {
@@ -151,9 +151,9 @@ fn what_was_written_makes_room_for_what_is_read_next() {
     assert_eq!(self::read(&disk, &file, 0, PAGE).unwrap(), pattern(PAGE, 2));
     let (written, read) = exchange();
     let error = written.wait().err().unwrap();
-    assert_eq!((error.call, error.offset), (Kind::Write, Some(0)));
+    assert_eq!((error.call, error.offset), (CallKind::Write, Some(0)));
     assert!(read.wait().is_err(), "nothing is read into what was not written");
-    assert_eq!(disk.record().iter().filter(|call| call.kind == Kind::Read).count(), 2);
+    assert_eq!(disk.record().iter().filter(|call| call.kind == CallKind::Read).count(), 2);
 }
 
 /// An empty buffer that blocks the thread until the barrier falls.
@@ -180,7 +180,7 @@ fn what_is_first_is_begun_before_what_has_waited_longer() {
     held.wait().unwrap();
     last.wait().unwrap();
     first.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
-    let reads = disk.record().into_iter().filter(|call| call.kind == Kind::Read);
+    let reads = disk.record().into_iter().filter(|call| call.kind == CallKind::Read);
     let pages: Vec<u64> = reads.filter_map(|call| call.offset).map(|offset| offset / PAGE as u64).collect();
     assert_eq!(pages, [2, 3, 1]);
 }
@@ -189,11 +189,11 @@ fn what_is_first_is_begun_before_what_has_waited_longer() {
 fn a_delayed_transfer_does_not_hold_up_the_others() {
     let overtakes = |delay: Duration| {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::recording(2, fault(Kind::Write, 1, Effect::Delay(delay)));
+        let disk = Disk::recording(2, fault(CallKind::Write, 1, Effect::Delay(delay)));
         let file = disk.create(&folder.path().join("a")).unwrap();
         let started = Instant::now();
         let slow = disk.write(&file, 0, Block::new(PAGE));
-        while disk.record().iter().all(|call| call.kind != Kind::Write) {
+        while disk.record().iter().all(|call| call.kind != CallKind::Write) {
             std::thread::yield_now();
         }
         let quick = disk.write(&file, PAGE as u64, Block::new(PAGE)).wait().unwrap();
@@ -208,7 +208,7 @@ fn a_delayed_transfer_does_not_hold_up_the_others() {
 #[test]
 fn a_disk_that_hangs_says_in_which_call_and_keeps_nobody_who_drops_it() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = Disk::with_faults(2, fault(Kind::Read, 1, Effect::Hang));
+    let disk = Disk::with_faults(2, fault(CallKind::Read, 1, Effect::Hang));
     let file = disk.create(&folder.path().join("a")).unwrap();
     write(&disk, &file, 0, &pattern(PAGE, 1)).unwrap();
     let hung = disk.read(&file, PAGE as u64, Block::new(PAGE));
@@ -217,7 +217,10 @@ fn a_disk_that_hangs_says_in_which_call_and_keeps_nobody_who_drops_it() {
     }
     let Answers { returned, oldest } = disk.answers();
     let call = oldest.unwrap();
-    assert_eq!((call.kind, call.path.as_path(), call.offset), (Kind::Read, file.path(), Some(PAGE as u64)));
+    assert_eq!(
+        (call.kind, call.path.as_path(), call.offset),
+        (CallKind::Read, file.path(), Some(PAGE as u64))
+    );
     write(&disk, &file, 0, &pattern(PAGE, 2)).unwrap();
     assert_eq!(disk.answers().returned, returned + 1, "the other thread goes on");
     assert!(hung.wait_for(Duration::ZERO).is_none());
@@ -256,7 +259,7 @@ fn a_file_that_is_shorter_than_its_room_is_neither_read_nor_written() {
 #[test]
 fn reserved_room_reads_as_zero_and_a_full_disk_has_none() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = Disk::with_faults(1, fault(Kind::Reserve, 2, Effect::Full));
+    let disk = Disk::with_faults(1, fault(CallKind::Reserve, 2, Effect::Full));
     let file = disk.scratch(&folder.path().join("swap")).unwrap();
     disk.reserve(&file, 0, 2 * PAGE as u64).unwrap();
     assert_eq!(read(&disk, &file, 0, 2 * PAGE).unwrap(), vec![0; 2 * PAGE]);
@@ -287,8 +290,8 @@ proptest! {
         short in proptest::collection::vec((1u64..12, 1usize..9_000), 0..4),
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let faults = |kind| move |&(number, bytes)| Fault { kind: Some(kind), number, effect: Effect::Short(bytes) };
-        let injected = short.iter().map(faults(Kind::Write)).chain(short.iter().map(faults(Kind::Read)));
+        let faults = |kind| move |&(number, bytes)| DiskFault { kind: Some(kind), number, effect: Effect::Short(bytes) };
+        let injected = short.iter().map(faults(CallKind::Write)).chain(short.iter().map(faults(CallKind::Read)));
         let disk = Disk::with_faults(2, injected.collect());
         let file = disk.create(&folder.path().join("a")).unwrap();
         let mut expected: Vec<u8> = Vec::new();

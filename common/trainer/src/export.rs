@@ -1,7 +1,7 @@
 //! The weights in a checkpoint, in Hugging Face's format.
 
 use crate::checkpoints;
-use crate::resume::{self, DamagedCheckpoints, Progress, Provenance};
+use crate::resume::{self, DamagedCheckpoints, Provenance, TrainingProgress};
 use checkpoint::{CheckpointError, Checkpoints, Destination, Format, OpenCheckpoint, Writer};
 use model::{Layout, ModelConfig};
 use planner::table::counted;
@@ -42,7 +42,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
         }
     };
     let manifest = intact.checkpoint.manifest();
-    let progress: Option<Progress> = serde_json::from_value(manifest.progress.clone()).ok();
+    let progress: Option<TrainingProgress> = serde_json::from_value(manifest.progress.clone()).ok();
     let provenance: Option<Provenance> = serde_json::from_value(manifest.record.clone()).ok();
     let after =
         progress.map(|progress| format!(" after {}", counted(progress.steps as usize, "step", "steps")));

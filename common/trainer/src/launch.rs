@@ -33,9 +33,9 @@ pub(crate) enum Ranks {
     Process(Group),
 }
 
-/// Runs `ranks` as `plan` says. Returns the report, and writes it if the plan names a file; also
-/// returns why it could not be written, if so. Writes a report of a failed run, too: its steps and
-/// its error.
+/// Runs `ranks` as `plan` says, and writes the report if the plan names a file. Returns the report,
+/// and the failure of writing it if there is one. The report of a failed run has its steps and its
+/// error.
 ///
 /// # Errors
 /// The failure of the run; it also says if the report could not be written.

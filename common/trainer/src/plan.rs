@@ -96,7 +96,7 @@ impl Plan {
             Some(checkpoints) => ResumeState::choose(&run, checkpoints, exchange)?,
             None => None,
         };
-        let model_files = self.model_files_of(resume.as_deref())?;
+        let model_files = resume::unanimous(self.model_files_of(resume.as_deref()), exchange)?;
         let plan = Plan { resume, model_files, ..self };
         resume::unanimous(plan.check_room(), exchange)?;
         Ok(plan)
@@ -283,7 +283,7 @@ fn check_machine(job: &Job, prediction: &Prediction, config: &Config) -> Result<
     let machine = memory::Machine {
         memory: &memory,
         ranks: config.ranks_here(),
-        rank: config.process.as_ref().map_or(0, |process| process.placement.rank),
+        rank: config.process.as_ref().map_or(0, |process| process.position.rank),
         on_gpus,
     };
     memory::check_machine(job, prediction, &machine, limits(config))

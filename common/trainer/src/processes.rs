@@ -103,14 +103,14 @@ fn append_line(value: &mut String, line: &str) {
 /// # Errors
 /// If they do not connect before the timeout, or have different settings.
 pub(crate) fn join(plan: &Plan, process: &Process) -> Result<Joined> {
-    process.engine.join(&process.placement, plan.config.timeout, settings(plan))
+    process.engine.join(&process.position, plan.config.timeout, settings(plan))
 }
 
-/// Returns `plan`, resumed from the checkpoint that all processes agree on; unchanged if there are
-/// no checkpoints.
+/// Returns `plan`, resumed from the checkpoint that all processes agree on, or, with no checkpoint,
+/// unchanged.
 ///
 /// # Errors
-/// If the run may resume none of the checkpoints, the disk has no room for its own, or the group
+/// If the run may resume none of the checkpoints, a disk has no room for its files, or the group
 /// fails.
 pub(crate) fn resumed(plan: Plan, group: &Group) -> Result<Plan> {
     let (rank, channel) = (group.rank() as usize, group.control_channel(Topic::Resuming));
@@ -184,7 +184,7 @@ impl Logs {
         };
         std::fs::create_dir_all(dir).map_err(failed)?;
         let ranks = match &plan.config.process {
-            Some(process) => process.placement.rank..process.placement.rank + 1,
+            Some(process) => process.position.rank..process.position.rank + 1,
             None => 0..plan.config.world_size,
         };
         // A run that resumes appends to the log, which says why the previous run ended.
@@ -220,18 +220,19 @@ impl Logs {
     /// that ended the run early. Returns `outcome`.
     ///
     /// # Errors
-    /// That of `outcome`, or else a failed run if a log is incomplete.
+    /// That of `outcome`, and which logs are incomplete.
     pub(crate) fn end(&self, outcome: Result<Option<i32>>) -> Result<Option<i32>> {
         match &outcome {
             Ok(None) => self.say("finished"),
             Ok(Some(signal)) => self.say(&format!("ended early, as asked (signal {signal})")),
             Err(failure) => self.say(&format!("error: {failure}")),
         }
-        let incomplete = self.0.iter().filter_map(|(_, log)| log.problem()).next();
-        let done = outcome?;
-        match incomplete {
-            None => Ok(done),
-            Some(message) => Err(Failure::run(format!("the run is done, but its log {message}"))),
+        let problems = self.0.iter().filter_map(|(_, log)| log.problem());
+        let incomplete: Vec<String> = problems.map(|problem| format!("its log {problem}")).collect();
+        match outcome {
+            Ok(done) if incomplete.is_empty() => Ok(done),
+            Ok(_) => Err(Failure::run(format!("the run is done, but {}", incomplete.join("\n")))),
+            Err(failure) => Err(incomplete.into_iter().fold(failure, Failure::with)),
         }
     }
 }

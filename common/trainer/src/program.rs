@@ -238,8 +238,13 @@ fn on_screen(
         if let Some(lines) = output.lines.get() {
             lines.finish();
         }
-        screen.map_err(Failure::run)?;
-        outcome
+        match (screen, outcome) {
+            (Ok(_), outcome) => outcome,
+            (Err(screen), Ok((_, unwritten))) => {
+                Err(unwritten.into_iter().fold(Failure::run(screen), Failure::with))
+            }
+            (Err(screen), Err(failure)) => Err(failure.with(screen)),
+        }
     });
     output.print_warnings();
     outcome

@@ -66,7 +66,7 @@ fn where_ranks_are(config: &Config) -> String {
     match &config.process {
         None => config.hardware.line(config.world_size, config.threads, config.nccl),
         Some(job) => {
-            let (launcher, engine) = (job.placement.launcher, &job.engine);
+            let (launcher, engine) = (job.position.launcher, &job.engine);
             match (config.nccl, config.hardware.first_gpu()) {
                 (Some(version), Some(gpu)) => format!(
                     "The ranks are processes that {launcher} started, connected by NCCL {version} (control messages over {engine}), \
@@ -229,7 +229,7 @@ impl Lines {
         since.tokens += row.tokens;
         since.seconds += row.seconds;
         let rate = since.tokens as f64 / since.seconds.max(1e-9);
-        let pace = Pace {
+        let text = SpeedText {
             utilisation: speed::share(self.speed.utilisation(rate)),
             elapsed: speed::clock(Some(self.speed.elapsed())),
             left: speed::clock(self.speed.left(row.step)),
@@ -238,7 +238,7 @@ impl Lines {
         let Cadence { steps, also_after_time } = self.cadence;
         let due = row.step.is_multiple_of(steps) || also_after_time && since.line.elapsed() >= DUE;
         if due || ends.contains(&row.step) || row.skipped {
-            let shown = self.timed.then_some(&pace);
+            let shown = self.timed.then_some(&text);
             self.beside_the_bar(|| line(row, rate, peak, shown));
             *since = Since::default();
         }
@@ -248,9 +248,9 @@ impl Lines {
                 "loss {:.4}  {} tokens/s  MFU {}  {}, {} left",
                 row.loss,
                 grouped(rate as u64),
-                pace.utilisation,
-                pace.elapsed,
-                pace.left
+                text.utilisation,
+                text.elapsed,
+                text.left
             ));
         }
     }
@@ -264,18 +264,18 @@ impl Lines {
 }
 
 /// How fast the run is, in words.
-struct Pace {
+struct SpeedText {
     utilisation: String,
     elapsed: String,
     left: String,
 }
 
-fn line(row: &StepRow, rate: f64, peak: u64, pace: Option<&Pace>) {
-    let pace = pace.map_or_else(String::new, |Pace { utilisation, elapsed, left }| {
+fn line(row: &StepRow, rate: f64, peak: u64, text: Option<&SpeedText>) {
+    let speed = text.map_or_else(String::new, |SpeedText { utilisation, elapsed, left }| {
         format!("  {utilisation:>6}  {elapsed:>8}  {left:>8}")
     });
     events::say!(
-        "{:>6}  {:>8.4}  {:>9.3e}  {:>9.4}  {:>9}  {:>9}{}{pace}{}",
+        "{:>6}  {:>8.4}  {:>9.3e}  {:>9.4}  {:>9}  {:>9}{}{speed}{}",
         row.step,
         row.loss,
         row.lr,

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// How far a run had come when it saved a checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Progress {
+pub(crate) struct TrainingProgress {
     /// Steps that are done.
     pub steps: u32,
     /// Of them, those that updated the weights.
@@ -70,7 +70,7 @@ pub(crate) struct ResumeState {
     layout: Layout,
     provenance: Provenance,
     /// The training progress at the save.
-    pub progress: Progress,
+    pub progress: TrainingProgress,
     /// Newer checkpoints, which are damaged.
     pub damaged: DamagedCheckpoints,
 }
@@ -114,7 +114,7 @@ impl ResumeState {
         let meant = &run.config.output.resume_with;
         identity::check(&path, &manifest, run.identity, meant).map_err(Unfit::Refused)?;
         let unread = |error| Unfit::Damaged(format!("{}: {error}", path.display()));
-        let progress: Progress = serde_json::from_value(manifest.progress.clone()).map_err(unread)?;
+        let progress: TrainingProgress = serde_json::from_value(manifest.progress.clone()).map_err(unread)?;
         let provenance = serde_json::from_value(manifest.record.clone()).map_err(unread)?;
         let layout = run.model.layout.clone();
         let checkpoint = checkpoints.open(name, manifest, &layout)?;

@@ -44,7 +44,7 @@ impl Watch {
         let (far, links): (Vec<u32>, Vec<TcpStream>) = links.into_iter().unzip();
         let ranks = 0..plan.config.world_size as u32;
         let near = ranks.filter(|rank| match &plan.config.process {
-            Some(process) => *rank as usize == process.placement.rank,
+            Some(process) => *rank as usize == process.position.rank,
             None => !far.contains(rank),
         });
         let (emitters, mut receivers): (Vec<_>, Vec<_>) =

@@ -252,9 +252,9 @@ fn a_rank_that_its_disk_blocks_is_not_to_blame() {
         let (rank, group) = (group.rank(), over_tcp(&group, device, port, timeout));
         let pending = group.all_reduce(bucket(device, DType::F32, rank, &[8])).unwrap();
         if rank == 2 {
-            group.watch().publish(true);
+            group.watch().set_blocked(true);
             std::thread::sleep(timeout * 3 / 2);
-            group.watch().publish(false);
+            group.watch().set_blocked(false);
         }
         read(device, &pending.wait().unwrap())
     });

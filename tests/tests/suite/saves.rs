@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use storage::{Effect, Fault};
+use storage::{DiskFault, Effect};
 use tests::{at_once, config, copy_directory, fixture, run, train};
 use trainer::{Report, Witness};
 
@@ -63,7 +63,7 @@ impl Witness for Saves {
 fn with_faults(
     stage: Stage,
     flags: &str,
-    faults: &[(usize, Fault)],
+    faults: &[(usize, DiskFault)],
     timeout: Duration,
 ) -> (Report, Vec<Ending>) {
     let mut config = config(flags).unwrap();
@@ -77,12 +77,12 @@ fn with_faults(
     (report, first)
 }
 
-fn nth(number: u64, effect: Effect) -> Fault {
-    Fault { kind: None, number, effect }
+fn nth(number: u64, effect: Effect) -> DiskFault {
+    DiskFault { kind: None, number, effect }
 }
 
 /// Applies `effect` to the call with this number of `rank`. Returns whether a save failed.
-fn struck((stage, flags): (Stage, &str), whole: &Report, (rank, fault): (usize, Fault)) -> bool {
+fn struck((stage, flags): (Stage, &str), whole: &Report, (rank, fault): (usize, DiskFault)) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let flags = format!("{flags} --checkpoint {} --checkpoint-every 2", dir.path().display());
     let case = format!("{stage} {flags}: {fault:?} of rank {rank}");

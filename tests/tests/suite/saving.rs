@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use storage::{Effect, Fault};
+use storage::{DiskFault, Effect};
 use tests::{STAGES, at_once, config, fixture, losses, peer, run};
 
 /// Flags of a run of one step on one rank.
@@ -179,8 +179,8 @@ fn weights_are_gathered_one_unit_at_a_time() {
 }
 
 /// Returns a fault for the call with this number to rank 0's disk while it writes the weights.
-const fn nth(number: u64, effect: Effect) -> Fault {
-    Fault { kind: None, number, effect }
+const fn nth(number: u64, effect: Effect) -> DiskFault {
+    DiskFault { kind: None, number, effect }
 }
 
 /// Returns the flags of a run of one step on three ranks that saves its weights in `dir`.

@@ -413,8 +413,9 @@ fn a_full_disk_is_named_with_the_remedy_and_keeps_the_old_files() {
     }
 }
 
-/// The first run starts from bf16 weights, and its checkpoint keeps that type. The disk has room for
-/// the resumed run's weights in bf16, and not in f32, the type of a run without such a checkpoint.
+/// The first run starts from bf16 weights, and its checkpoint keeps that type. The disk has room
+/// for the resumed run's weights in bf16, and not in f32, the type of a run without such a
+/// checkpoint.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_resumed_run_needs_room_for_weights_in_the_type_of_its_checkpoint() {
@@ -465,20 +466,22 @@ fn a_recording_that_finds_no_room_ends_and_the_run_goes_on() {
     assert!(dir.path().join("run.zero.partial").exists());
 }
 
-/// Runs the program with `flags`, a report and a recording, under a limit of `blocks` KiB per file.
-fn limited(blocks: u32, flags: &str) -> Output {
+/// KiB per file that a limited run may write.
+const FILE_LIMIT: u32 = 2;
+
+/// Runs the program with `flags`, a report and a recording, which are larger than the limit.
+fn limited(flags: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().display();
     let program = env!("CARGO_BIN_EXE_zero3");
     let files = format!("--report {dir}/report.json --record {dir}/run.zero");
-    let script = format!("ulimit -f {blocks}; exec {program} {SHORT} {files} {flags}");
+    let script = format!("ulimit -f {FILE_LIMIT}; exec {program} {SHORT} {files} {flags}");
     Command::new("bash").args(["-c", &script]).output().unwrap()
 }
 
-/// The report is larger than the limit.
 #[test]
 fn a_report_that_finds_no_room_is_named_after_the_results() {
-    let output = limited(2, "");
+    let output = limited("");
     let (shown, error) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(shown.contains("peak bytes"), "{shown}");
@@ -489,7 +492,7 @@ fn a_report_that_finds_no_room_is_named_after_the_results() {
 
 #[test]
 fn a_failed_run_names_the_files_that_it_could_not_write() {
-    let output = limited(2, "--inject error@rank1,step1,backward");
+    let output = limited("--inject error@rank1,step1,backward");
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     for word in ["error: rank 1: injected error", "\ncannot write --report", "\nthe recording is incomplete"]

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use storage::Kind;
+use storage::CallKind;
 
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -122,7 +122,7 @@ fn too_many_open_files_are_no_reason_for_another_directory() {
     for (errno, limit) in [(Errno::MFILE, "`ulimit -n`"), (Errno::NFILE, "fs.file-max")] {
         let cause = || std::io::Error::from(errno);
         let path = PathBuf::from("kept");
-        let disk = storage::Error { call: Kind::Open, path: path.clone(), offset: None, cause: cause() };
+        let disk = storage::Error { call: CallKind::Open, path: path.clone(), offset: None, cause: cause() };
         for error in
             [CheckpointError::Io { action: "open", path, source: cause() }, CheckpointError::Disk(disk)]
         {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use storage::{Call, Disk, Effect, Fault, Kind};
+use storage::{Call, CallKind, Disk, DiskFault, Effect};
 
 /// Returns a model with a tokenizer, of other sizes than [`config`]'s.
 fn other() -> ModelConfig {
@@ -18,7 +18,7 @@ fn other() -> ModelConfig {
 }
 
 /// Saves `config`'s model through a disk with `faults`. Also returns its calls.
-fn save_on(faults: &[Fault], path: &Path, config: &ModelConfig) -> (checkpoint::Result<()>, Vec<Call>) {
+fn save_on(faults: &[DiskFault], path: &Path, config: &ModelConfig) -> (checkpoint::Result<()>, Vec<Call>) {
     let disk = Arc::new(Disk::recording(1, faults.to_vec()));
     let layout = Layout::new(config);
     let destination = Destination { path, disk: disk.clone(), timeout: Duration::ZERO };
@@ -62,8 +62,11 @@ fn assert_whole(out: &Path, complete: bool, why: &str) {
 /// next save recovers everything left behind. `exchanges` says whether the file system can exchange
 /// names.
 fn dies_everywhere(effect: Effect, exchanges: bool) {
-    let cannot =
-        Fault { kind: Some(Kind::Exchange), number: 1, effect: Effect::Error(ErrorKind::Unsupported) };
+    let cannot = DiskFault {
+        kind: Some(CallKind::Exchange),
+        number: 1,
+        effect: Effect::Error(ErrorKind::Unsupported),
+    };
     let given = if exchanges { vec![] } else { vec![cannot] };
     let (mut number, mut ended) = (0, false);
     while !ended {
@@ -71,7 +74,7 @@ fn dies_everywhere(effect: Effect, exchanges: bool) {
         let parent = tempfile::tempdir().unwrap();
         let out = parent.path().join("out");
         with_others(&out);
-        let faults = [&given[..], &[Fault { kind: None, number, effect }]].concat();
+        let faults = [&given[..], &[DiskFault { kind: None, number, effect }]].concat();
         let (saved, calls) = save_on(&faults, &out, &other());
         ended = calls.len() < number as usize;
         let why = format!("{effect:?} at {:?} of {calls:?}: {saved:?}", calls.get(number as usize - 1));
@@ -103,7 +106,7 @@ fn a_save_that_cannot_take_its_place_has_a_name_of_its_own() {
     let out = parent.path().join("out");
     with_others(&out);
     let refused = Effect::Error(ErrorKind::CrossesDevices);
-    let fault = Fault { kind: Some(Kind::Exchange), number: 1, effect: refused };
+    let fault = DiskFault { kind: Some(CallKind::Exchange), number: 1, effect: refused };
     for name in ["out.unpublished".into(), format!("out.unpublished-{}", std::process::id())] {
         let error = save_on(&[fault], &out, &other()).0.unwrap_err();
         let CheckpointError::Unpublished { kept, .. } = &error else { panic!("{error}") };
@@ -151,8 +154,8 @@ fn directories_of_others_follow_at_once() {
     with_others(&out);
     let (saved, calls) = save_on(&[], &out, &other());
     saved.unwrap();
-    let change = calls.iter().position(|call| call.kind == Kind::Exchange).unwrap();
-    assert_eq!(calls[change + 1].kind, Kind::Rename);
+    let change = calls.iter().position(|call| call.kind == CallKind::Exchange).unwrap();
+    assert_eq!(calls[change + 1].kind, CallKind::Rename);
     assert!(calls[change + 1].path.ends_with("kept"), "{:?}", calls[change + 1]);
 }
 

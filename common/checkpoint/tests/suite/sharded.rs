@@ -10,7 +10,7 @@ use model::{Layout, ModelConfig, TrainingState};
 use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
-use storage::{Disk, Effect, Fault};
+use storage::{Disk, DiskFault, Effect};
 
 /// Returns a small model whose checkpoint of one rank has two blocks.
 pub(crate) fn layout() -> Layout {
@@ -220,7 +220,7 @@ fn a_fault_at_any_call_of_a_save_loses_nothing() {
     let save_with = |number: u64, effect: Effect| {
         let folder = tempfile::tempdir().unwrap();
         save(&checkpoints(folder.path(), Disk::new(2)), 2, 2).unwrap();
-        let disk = Disk::recording(2, vec![Fault { kind: None, number, effect }]);
+        let disk = Disk::recording(2, vec![DiskFault { kind: None, number, effect }]);
         let faulty = checkpoints(folder.path(), disk);
         let saved = save(&faulty, 3, 4);
         let sound = checkpoints(folder.path(), Disk::new(1));
@@ -267,7 +267,7 @@ fn a_fault_at_any_call_of_a_resume_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     save(&checkpoints(folder.path(), Disk::new(2)), 3, 2).unwrap();
     let open_with = |number: u64, effect: Effect| {
-        let disk = Disk::recording(1, vec![Fault { kind: None, number, effect }]);
+        let disk = Disk::recording(1, vec![DiskFault { kind: None, number, effect }]);
         let faulty = checkpoints(folder.path(), disk);
         let opened = faulty.names().and_then(|names| open(&faulty, &names[0]));
         (opened, faulty.disk().record().len() as u64)

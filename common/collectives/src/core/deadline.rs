@@ -41,9 +41,9 @@ impl<'a> Deadline<'a> {
         Deadline { context: *context, stopwatch, blocked: Duration::ZERO, published: None, spun: false }
     }
 
-    /// Returns how long to wait for `ranks`, at least one, before the next look. At least
-    /// [`MIN_POLL_INTERVAL`]: while the run is paused the remaining time stands still, and a shorter
-    /// one would spin.
+    /// Returns how long to wait for `ranks`, at least one, before the next look. The result is at
+    /// least [`MIN_POLL_INTERVAL`]: while the run is paused the remaining time stands still, and a
+    /// shorter wait would spin.
     ///
     /// # Errors
     /// The rank to blame, once the timeout is over: the first of `ranks` that is not blocked.

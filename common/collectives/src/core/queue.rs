@@ -13,12 +13,12 @@ pub(crate) struct CallQueue<C, T, E>(Mutex<Entries<C, T, E>>);
 
 struct Entries<C, T, E> {
     /// By sequence number, ascending.
-    calls: VecDeque<(u64, Progress<C, T>)>,
+    calls: VecDeque<(u64, CallState<C, T>)>,
     /// The first failure. No call is carried out after it.
     failure: Option<E>,
 }
 
-enum Progress<C, T> {
+enum CallState<C, T> {
     Issued(C),
     /// Being carried out, or failed.
     Taken,
@@ -35,7 +35,7 @@ impl<C, T, E> Default for CallQueue<C, T, E> {
 impl<C, T, E: Clone> CallQueue<C, T, E> {
     /// Adds an issued call. Sequence numbers ascend, with gaps or without.
     pub(crate) fn push(&self, sequence: u64, call: C) {
-        lock(&self.0).calls.push_back((sequence, Progress::Issued(call)));
+        lock(&self.0).calls.push_back((sequence, CallState::Issued(call)));
     }
 
     /// True if the call was issued and not waited for.
@@ -47,12 +47,12 @@ impl<C, T, E: Clone> CallQueue<C, T, E> {
     pub(crate) fn has_due_before(&self, sequence: u64) -> bool {
         let entries = lock(&self.0);
         let mut before = entries.calls.iter().filter(|(number, _)| *number < sequence);
-        before.any(|(_, progress)| matches!(progress, Progress::Issued(_)))
+        before.any(|(_, progress)| matches!(progress, CallState::Issued(_)))
     }
 
     /// Removes a call, if it is here. True if it was carried out before, successfully or not.
     pub(crate) fn remove(&self, sequence: u64) -> bool {
-        lock(&self.0).take(sequence).is_some_and(|progress| !matches!(progress, Progress::Issued(_)))
+        lock(&self.0).take(sequence).is_some_and(|progress| !matches!(progress, CallState::Issued(_)))
     }
 
     /// Carries out the calls up to number `sequence`, oldest first, and removes that one.
@@ -71,13 +71,13 @@ impl<C, T, E: Clone> CallQueue<C, T, E> {
             let result = carry_out(&call);
             let mut entries = lock(&self.0);
             match result {
-                Ok(result) => entries.set(number, Progress::Done(result)),
+                Ok(result) => entries.set(number, CallState::Done(result)),
                 Err(failure) => entries.failure = Some(failure),
             }
         }
         let mut entries = lock(&self.0);
         match (entries.take(sequence), &entries.failure) {
-            (Some(Progress::Done(result)), _) => Ok(result),
+            (Some(CallState::Done(result)), _) => Ok(result),
             (Some(_), Some(failure)) => Err(failure.clone()),
             _ => unreachable!("call #{sequence} was not issued"),
         }
@@ -90,22 +90,22 @@ impl<C, T, E: Clone> CallQueue<C, T, E> {
             return None;
         }
         let mut due = entries.calls.iter_mut().take_while(|(number, _)| *number <= last);
-        let (number, progress) = due.find(|(_, progress)| matches!(progress, Progress::Issued(_)))?;
-        match std::mem::replace(progress, Progress::Taken) {
-            Progress::Issued(call) => Some((*number, call)),
+        let (number, progress) = due.find(|(_, progress)| matches!(progress, CallState::Issued(_)))?;
+        match std::mem::replace(progress, CallState::Taken) {
+            CallState::Issued(call) => Some((*number, call)),
             _ => None,
         }
     }
 }
 
 impl<C, T, E> Entries<C, T, E> {
-    fn set(&mut self, sequence: u64, progress: Progress<C, T>) {
+    fn set(&mut self, sequence: u64, progress: CallState<C, T>) {
         if let Some((_, entry)) = self.calls.iter_mut().find(|(other, _)| *other == sequence) {
             *entry = progress;
         }
     }
 
-    fn take(&mut self, sequence: u64) -> Option<Progress<C, T>> {
+    fn take(&mut self, sequence: u64) -> Option<CallState<C, T>> {
         let index = self.calls.iter().position(|(other, _)| *other == sequence)?;
         self.calls.remove(index).map(|(_, progress)| progress)
     }

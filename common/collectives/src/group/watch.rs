@@ -20,9 +20,10 @@ impl GroupWatch {
         backend.failure(None)
     }
 
-    /// Publishes whether this rank is blocked on a disk or a copy: while it is, deadlines of ranks
-    /// that wait for it pause, for at most their timeout. A rank that fails stays blocked.
-    pub fn publish(&self, blocked: bool) {
+    /// Tells the other ranks whether this rank is blocked on a disk or a copy: while it is,
+    /// deadlines of ranks that wait for it pause, for at most their timeout. A rank that fails
+    /// stays blocked.
+    pub fn set_blocked(&self, blocked: bool) {
         if let Some(backend) = self.0.upgrade() {
             backend.publish_blocked(blocked);
         }

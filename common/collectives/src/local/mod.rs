@@ -90,8 +90,8 @@ struct Hop {
 /// Receives each hop.
 type OnHop<'a> = &'a mut dyn FnMut(Hop);
 
-/// Returns the group of all ranks of this process: one [`Group`] per rank, in rank order, each to be
-/// sent to its rank's thread.
+/// Returns the group of all ranks of this process: one [`Group`] per rank, in rank order, each to
+/// be sent to its rank's thread.
 ///
 /// # Panics
 /// If `world_size` is 0.

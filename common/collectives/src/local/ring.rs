@@ -118,8 +118,8 @@ impl Ring<'_> {
         self.pass_slices(pass, hop, |own, from, range| unsafe { copy(own, from, range) })
     }
 
-    /// Takes N−1 steps. At step s calls `take` for slice me − s − `behind` of every buffer, here and
-    /// at the left neighbour.
+    /// Takes N−1 steps. At step s calls `take` for slice me − s − `behind` of every buffer, here
+    /// and at the left neighbour.
     fn pass_slices(
         &self,
         SlicePass { first_step, behind }: SlicePass,

@@ -10,8 +10,10 @@ use device::cuda::{Communication, Launching};
 use std::cell::RefCell;
 
 /// Returns a condition that ends a wait for NCCL: once the group has failed, or once the timeout is
-/// over. In the latter case it blames a rank. Without a `call` this rank splits its communicator.
-/// `step` is the number of the step that this rank took last; `None` unless it is one of the call's.
+/// over. In the latter case it blames a rank. `call` is `None` while this rank splits its
+/// communicator.
+/// `step` is the number of the step that this rank took last; `None` unless it is one of the
+/// call's.
 pub(crate) fn give_up_at_timeout<'a>(
     watched: &'a WatchedCommunicator,
     call: Option<CallId>,
@@ -42,9 +44,9 @@ pub(crate) fn give_up_at_timeout<'a>(
 /// which the driver then does not launch, on this GPU or on another.
 ///
 /// Where threads share a GPU, rank A's queued kernel may block rank B's allocation while it waits
-/// for B's kernel or, in a sub-group, for one of a third rank. So all members first report that they
-/// are ready and then enqueue. Until all have enqueued, no thread of the process begins an operation
-/// that waits for a context.
+/// for B's kernel or, in a sub-group, for one of a third rank. So all members first report that
+/// they are ready and then enqueue. Until all have enqueued, no thread of the process begins an
+/// operation that waits for a context.
 pub(crate) fn enqueue(
     watched: &WatchedCommunicator,
     call: &Call,

@@ -83,11 +83,11 @@ impl NcclMember {
 
     /// Blocks until all ranks have issued the call and agree, and queues it on the GPU, unless the
     /// group has failed: other ranks may have aborted their communicators.
-    fn carry_out(&self, issued: &GpuCall) -> Result<EnqueueResult> {
-        let outcome = self.control.wait(&issued.call)?;
-        match self.control.failure(Some(issued.call.id())) {
+    fn carry_out(&self, gpu_call: &GpuCall) -> Result<EnqueueResult> {
+        let outcome = self.control.wait(&gpu_call.call)?;
+        match self.control.failure(Some(gpu_call.call.id())) {
             Some(failure) => Err(failure),
-            None => Ok((outcome, self.queue(issued)?)),
+            None => Ok((outcome, self.queue(gpu_call)?)),
         }
     }
 
@@ -110,8 +110,8 @@ impl NcclMember {
         Ok(Some(done))
     }
 
-    /// Fails the group for a call that could not be queued. Returns the group's failure, which may be
-    /// an earlier one.
+    /// Fails the group for a call that could not be queued. Returns the group's failure, which may
+    /// be an earlier one.
     fn fail_call(&self, watched: &WatchedCommunicator, call: &Call, error: DeviceError) -> CollectiveError {
         let (reason, by_nccl) = match error {
             DeviceError::Cuda { call: "NCCL", reason } => (format!("NCCL reports: {reason}"), true),

@@ -28,13 +28,15 @@ const SHARED_GPU_VARIABLES: [Variable; 2] =
 /// kernel at its first launch may wait for everything that runs in its context, and delays launches
 /// in the other contexts of the process. Kernels that wait for those launches would never end.
 const EAGER_LOADING: Variable = ("CUDA_MODULE_LOADING", "EAGER");
-/// The variable that disables NVLink SHARP (NVLS), with which NCCL sums in the NVSwitch between GPUs.
-/// It needs a GPU per rank. NCCL compares only its last two ranks to find out whether ranks share a GPU.
+/// The variable that disables NVLink SHARP (NVLS), with which NCCL sums in the NVSwitch between
+/// GPUs. It needs a GPU per rank. NCCL compares only its last two ranks to find out whether ranks
+/// share a GPU.
 const DISABLE_NVLS: Variable = ("NCCL_NVLS_ENABLE", "0");
 
-/// Maximum number of blocks (CTAs) that the kernels of all ranks on one GPU have together. Each kernel waits for
-/// the others, so all of them have to run at the same time, and together with kernels that compute.
-/// One block of NCCL's occupies a multiprocessor. `NCCL_MAX_CTAS` overrides this.
+/// Maximum number of blocks (CTAs) that the kernels of all ranks on one GPU have together. Each
+/// kernel waits for the others, so all of them have to run at the same time, and together with
+/// kernels that compute. One block of NCCL's occupies a multiprocessor. `NCCL_MAX_CTAS` overrides
+/// this.
 const MAX_CTAS: u32 = 32;
 
 /// A version of NCCL.
@@ -144,8 +146,8 @@ struct Peer {
     id: UniqueId,
 }
 
-/// Returns the maximum number of blocks (CTAs) of a rank's kernel if ranks share a GPU. The result is the same on all
-/// ranks.
+/// Returns the maximum number of blocks (CTAs) of a rank's kernel if ranks share a GPU. The result
+/// is the same on all ranks.
 fn max_ctas(peers: &[Peer]) -> Option<i32> {
     let shared = peers.iter().filter(|peer| ranks_on(peers, &peer.gpu) > 1);
     let each = |peer: &Peer| MAX_CTAS.min(peer.multiprocessors / 2) / ranks_on(peers, &peer.gpu);

@@ -49,7 +49,7 @@ pub(crate) enum HostBarrier {
     AroundEnqueue,
 }
 
-/// The oldest [`WatchedCall`] call, as the watchdog knows it.
+/// The oldest [`WatchedCall`], as the watchdog knows it.
 struct Oldest {
     label: String,
     step: u64,
@@ -271,8 +271,8 @@ impl WatchedCommunicator {
         Some(oldest.waited.as_mut()?.look(paused))
     }
 
-    /// Returns which member caused an error of NCCL's. Where NCCL has lost another rank, waits until
-    /// the timeout for the group to fail: another rank may know which.
+    /// Returns which member caused an error of NCCL's. Where NCCL has lost another rank, waits
+    /// until the timeout for the group to fail: another rank may know which.
     fn verdict(&self, error: &CommunicatorError, step: Option<u64>) -> Verdict {
         if !error.blames_another {
             return Verdict::Blame(Some(self.communicator.member));

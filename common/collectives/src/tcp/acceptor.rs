@@ -24,7 +24,7 @@ struct Candidate {
 }
 
 /// A candidate's progress towards its proof.
-enum Progress {
+enum ProofState {
     Waiting,
     Gone,
     WrongKey,
@@ -142,17 +142,17 @@ impl<'a> Acceptor<'a> {
         let mut index = 0;
         while index < self.candidates.len() {
             let progress = self.candidates[index].read(self.key);
-            if matches!(progress, Progress::Waiting) {
+            if matches!(progress, ProofState::Waiting) {
                 index += 1;
                 continue;
             }
             let Candidate { stream, address, .. } = self.candidates.remove(index);
             match progress {
-                Progress::WrongKey => {
+                ProofState::WrongKey => {
                     let count = self.wrong_keys.map_or(0, |(count, _)| count);
                     self.wrong_keys = Some((count + 1, address));
                 }
-                Progress::Proven(rank) if stream.set_nonblocking(false).is_ok() => {
+                ProofState::Proven(rank) if stream.set_nonblocking(false).is_ok() => {
                     return Some((rank, stream));
                 }
                 _ => {}
@@ -171,18 +171,20 @@ impl Candidate {
         Ok(Candidate { stream, address, until, challenge, answer: [0; ANSWER], filled: 0 })
     }
 
-    fn read(&mut self, key: Key) -> Progress {
+    fn read(&mut self, key: Key) -> ProofState {
         while self.filled < ANSWER {
             match self.stream.read(&mut self.answer[self.filled..]) {
-                Ok(0) => return Progress::Gone,
+                Ok(0) => return ProofState::Gone,
                 Ok(read) => self.filled += read,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Progress::Waiting,
-                Err(_) => return Progress::Gone,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return ProofState::Waiting,
+                Err(_) => return ProofState::Gone,
             }
         }
-        let Some((rank, proof)) = self.challenge.verify(key, &self.answer) else { return Progress::WrongKey };
-        if self.stream.write_all(&proof).is_ok() { Progress::Proven(rank) } else { Progress::Gone }
+        let Some((rank, proof)) = self.challenge.verify(key, &self.answer) else {
+            return ProofState::WrongKey;
+        };
+        if self.stream.write_all(&proof).is_ok() { ProofState::Proven(rank) } else { ProofState::Gone }
     }
 }
 

@@ -129,8 +129,8 @@ impl Mailbox {
         false
     }
 
-    /// False once this rank has issued the message's call with a smaller limit: the reader then skips
-    /// the rest.
+    /// False once this rank has issued the message's call with a smaller limit: the reader then
+    /// skips the rest.
     pub(crate) fn wants(&self, from: u32, head: &Head) -> bool {
         let Head::Data { address, .. } = head else { return true };
         self.is_announced(*address, from)

@@ -7,7 +7,7 @@ use events::{
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use storage::{Disk, Effect, Fault, Kind};
+use storage::{CallKind, Disk, DiskFault, Effect};
 
 const EVENTS: u64 = 5000;
 
@@ -95,14 +95,14 @@ fn a_disk_that_fails_ends_the_recording_and_not_the_run() {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("run.events");
             std::fs::write(&path, "an older one").unwrap();
-            let disk = Arc::new(Disk::recording(1, vec![Fault { kind: None, number, effect }]));
+            let disk = Arc::new(Disk::recording(1, vec![DiskFault { kind: None, number, effect }]));
             let options =
                 HubOptions { record: Some(path.clone()), disk: Some(disk.clone()), ..HubOptions::default() };
             let (messages, report) = run(options, 1 << 14);
             let case = format!("{effect:?} at call {number}");
             assert_eq!((report.events, report.dropped), (2 * (EVENTS + 1), 0), "{case}");
             assert_eq!(events_in(&messages).len() as u64, report.events, "{case}");
-            let published = disk.record().iter().any(|call| call.kind == Kind::FlushDirectory);
+            let published = disk.record().iter().any(|call| call.kind == CallKind::FlushDirectory);
             match (&report.recorded, &report.recording_error) {
                 (Some(recorded), None) => assert_eq!(recorded, &path, "{case}"),
                 (None, Some(error)) => assert!(error.contains("run.events.partial"), "{case}: {error}"),
@@ -135,7 +135,7 @@ fn a_recording_that_cannot_be_created_is_an_error_at_the_start() {
 #[test]
 fn a_disk_that_hangs_does_not_hold_the_end() {
     let dir = tempfile::tempdir().unwrap();
-    let hangs = Fault { kind: Some(Kind::Flush), number: 1, effect: Effect::Hang };
+    let hangs = DiskFault { kind: Some(CallKind::Flush), number: 1, effect: Effect::Hang };
     let options = HubOptions {
         record: Some(dir.path().join("run.events")),
         disk: Some(Arc::new(Disk::with_faults(1, vec![hangs]))),

@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use storage::{Disk, Effect, Fault, Kind};
+use storage::{CallKind, Disk, DiskFault, Effect};
 
 fn some_events() -> impl Strategy<Value = Vec<Event>> {
     let what = prop_oneof![
@@ -207,7 +207,7 @@ fn a_late_disk_keeps_no_event_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.events");
     let (late, started) = (Duration::from_secs(2), Instant::now());
-    let fault = Fault { kind: Some(Kind::Write), number: 2, effect: Effect::Delay(late) };
+    let fault = DiskFault { kind: Some(CallKind::Write), number: 2, effect: Effect::Delay(late) };
     let mut recorder =
         Recorder::create_on(&Arc::new(Disk::with_faults(1, vec![fault])), &path, &header(1)).unwrap();
     let events: Vec<_> = (0..20).map(|step| at(step.into(), 0, What::StepStarted { step })).collect();

@@ -7,7 +7,7 @@ use device::Buffer;
 use events::{Route, What};
 use std::io;
 use std::time::Duration;
-use storage::{Answers, Call, Kind};
+use storage::{Answers, Call, CallKind};
 
 impl Transfers {
     /// Blocks until the disk has answered. Returns its answer.
@@ -38,7 +38,7 @@ impl Transfers {
 
     /// Returns the error of a disk that has not answered for `idle`. It names the oldest call.
     fn hangs(&self, issued: Issued, Answers { oldest, .. }: Answers, idle: Duration) -> Error {
-        let kind = if issued.route == Route::DiskToHost { Kind::Read } else { Kind::Write };
+        let kind = if issued.route == Route::DiskToHost { CallKind::Read } else { CallKind::Write };
         let path = self.swap().file.path().to_path_buf();
         let Call { kind: call, path, offset } = oldest.unwrap_or(Call { kind, path, offset: None });
         let words = format!("the disk has not answered for {} s", idle.as_secs());

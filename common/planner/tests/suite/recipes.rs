@@ -3,7 +3,7 @@
 use events::Operation;
 use model::ModelConfig;
 use planner::closed::{Sweeps, bus_bandwidth_factor, sweeps_table};
-use planner::estimators::{Offload, comparison, largest_layer, zero2_gpu, zero3_gpu};
+use planner::estimators::{EstimatedOffload, comparison, largest_layer, zero2_gpu, zero3_gpu};
 use planner::report::{Report, Request, Subject};
 use planner::table::Format;
 use planner::{Job, Recipe, Stage, paper};
@@ -138,7 +138,8 @@ fn the_papers_formulas() {
 #[test]
 fn deepspeeds_estimators() {
     let (parameters, layer) = (7 * BILLION, 131_072_000);
-    let (none, optimizer, both) = (Offload::None, Offload::Optimizer, Offload::OptimizerAndParameters);
+    let (none, optimizer, both) =
+        (EstimatedOffload::None, EstimatedOffload::Optimizer, EstimatedOffload::OptimizerAndParameters);
     assert_eq!(zero2_gpu(parameters, 4, none), 45_500_000_000);
     assert_eq!(zero2_gpu(parameters, 4, optimizer), 14_000_000_000);
     assert_eq!(zero3_gpu(parameters, layer, 4, none), 32_024_288_000);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::samples::one_step;
-use storage::{Effect, Fault, Kind};
+use storage::{CallKind, DiskFault, Effect};
 
 #[test]
 fn a_report_reads_back_as_it_was() {
@@ -62,7 +62,7 @@ fn a_disk_that_fails_at_any_call_leaves_a_whole_report() {
     assert!(calls >= 5, "created, written, flushed, renamed, the directory flushed: {calls}");
     for (effect, number) in effects.iter().flat_map(|&effect| (1..=calls).map(move |n| (effect, n))) {
         std::fs::write(&path, "an older one").unwrap();
-        let disk = Arc::new(Disk::with_faults(1, vec![Fault { kind: None, number, effect }]));
+        let disk = Arc::new(Disk::with_faults(1, vec![DiskFault { kind: None, number, effect }]));
         let outcome = report.write_on(&disk, &path);
         let is_old = std::fs::read(&path).unwrap() == b"an older one";
         assert!(is_old || Report::read(&path).unwrap() == report, "{effect:?} at call {number}");
@@ -74,7 +74,7 @@ fn a_disk_that_fails_at_any_call_leaves_a_whole_report() {
         assert!(left == 1 || effect == Effect::Crash, "{effect:?} at call {number} leaves files");
         let _ = std::fs::remove_file(folder.path().join("report.json.partial"));
     }
-    let short = Fault { kind: Some(Kind::Write), number: 1, effect: Effect::Short(7) };
+    let short = DiskFault { kind: Some(CallKind::Write), number: 1, effect: Effect::Short(7) };
     report.write_on(&Arc::new(Disk::with_faults(1, vec![short])), &path).unwrap();
     assert_eq!(Report::read(&path).unwrap(), report, "a short write is continued");
 }

@@ -1,7 +1,7 @@
 //! Encodes text before a run, to a temporary file of 32-bit ids. The file has no name, so it vanishes
 //! with the process.
 
-use super::progress::Progress;
+use super::progress::EncodingProgress;
 use super::source::{DataSource, PROMPT, TokenFormat};
 use crate::error::{Failure, Result};
 use std::fs::File;
@@ -24,7 +24,7 @@ struct Encoder<'a> {
     /// Number of tokens written, and of those that carry a loss.
     tokens: u64,
     learned: u64,
-    progress: Option<Progress>,
+    progress: Option<EncodingProgress>,
     /// The warning about a record without an end.
     warning: Option<String>,
 }
@@ -38,7 +38,7 @@ pub(super) fn encode(
     source: &DataSource,
     file: File,
     name: &str,
-    progress: Option<Progress>,
+    progress: Option<EncodingProgress>,
 ) -> Result<File> {
     let tokenizer = Tokenizer::open(source.tokenizer.as_deref())?;
     let out = BufWriter::new(tempfile::tempfile().map_err(unwritten)?);

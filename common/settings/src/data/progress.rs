@@ -12,7 +12,7 @@ const SILENT: Duration = Duration::from_secs(2);
 const EVERY: Duration = Duration::from_secs(10);
 
 /// The progress of encoding a text.
-pub(super) struct Progress {
+pub(super) struct EncodingProgress {
     /// The name of the text in messages.
     name: String,
     bytes: u64,
@@ -25,13 +25,13 @@ pub(super) struct Progress {
     line: Option<ProgressBar>,
 }
 
-impl Progress {
+impl EncodingProgress {
     /// Returns the progress of a text of `of` bytes, which has just begun.
     pub(super) fn new(name: &str, of: u64) -> Self {
         let style = ProgressStyle::with_template("{wide_msg}").unwrap_or(ProgressStyle::default_bar());
         let line = std::io::stderr().is_terminal().then(|| ProgressBar::new(of).with_style(style));
         let (started, said) = (Instant::now(), Duration::ZERO);
-        Progress { name: name.into(), bytes: 0, of, tokens: 0, started, said, line }
+        EncodingProgress { name: name.into(), bytes: 0, of, tokens: 0, started, said, line }
     }
 
     /// Counts `bytes` more of the text, which has `tokens` tokens so far.
@@ -86,8 +86,13 @@ impl Progress {
 mod tests {
     use super::*;
 
-    fn progress(line: Option<ProgressBar>) -> Progress {
-        Progress { bytes: 30_000_000, tokens: 7_654_321, line, ..Progress::new("--data x.txt", 120_000_000) }
+    fn progress(line: Option<ProgressBar>) -> EncodingProgress {
+        EncodingProgress {
+            bytes: 30_000_000,
+            tokens: 7_654_321,
+            line,
+            ..EncodingProgress::new("--data x.txt", 120_000_000)
+        }
     }
 
     #[test]
@@ -100,7 +105,7 @@ mod tests {
 
     #[test]
     fn lines_are_ten_seconds_apart_and_one_on_a_terminal_begins_after_two() {
-        let due = |mut progress: Progress| {
+        let due = |mut progress: EncodingProgress| {
             (1..=25).filter(|&at| progress.is_due(Duration::from_secs(at))).collect::<Vec<_>>()
         };
         assert_eq!(due(progress(None)), [10, 20]);

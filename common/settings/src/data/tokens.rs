@@ -2,7 +2,7 @@
 
 use super::container::{self, Contents};
 use super::encoded;
-use super::progress::Progress;
+use super::progress::EncodingProgress;
 use super::source::{DataSource, PROMPT};
 use crate::corpus;
 use crate::error::{Failure, Result};
@@ -94,7 +94,7 @@ impl Tokens {
         let found = found.map_err(|why| Failure::usage(format!("{name} {why}")))?;
         let encoded = found.is_none() && source.is_encoded();
         let file = if encoded {
-            let progress = reports_progress.then(|| Progress::new(&name, metadata.len()));
+            let progress = reports_progress.then(|| EncodingProgress::new(&name, metadata.len()));
             encoded::encode(source, file, &name, progress)?
         } else {
             file

@@ -49,6 +49,10 @@ fn faults_are_written_as_they_are_read() {
         }
     }
     assert!(read > 100, "{read}");
+    for kind in Kind::SILENT {
+        let fault = Fault::silent(kind, 3, if kind == Kind::Seed { 0 } else { 7 });
+        assert_eq!(fault.to_string().parse(), Ok(fault), "{fault}");
+    }
     for form in
         ["out-of-memory@rank1,allocation17", "seed@rank3", "seed@rank3,step0", "error@rank2,step3,step"]
     {

@@ -1,6 +1,6 @@
 //! The variables in which each launcher gives a process its place.
 
-use super::{Placement, Variables, contradiction};
+use super::{ProcessPosition, Variables, contradiction};
 use crate::error::{Failure, Result};
 
 /// The variables of one launcher: rank, size, local rank, local size. The last two may be missing.
@@ -54,7 +54,7 @@ pub(super) const FAMILIES: [Family; 4] = [
 ];
 
 /// Reads one launcher's variables; `None` if they are not set.
-pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<Placement>> {
+pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<ProcessPosition>> {
     if family.only_with.is_some_and(|name| variables(name).is_none()) {
         return Ok(None);
     }
@@ -84,7 +84,7 @@ pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<P
         let what = format!("{local_rank_name}={local} and {local_size_name}={size}");
         return Err(contradiction(&what, "ranks count from 0"));
     }
-    Ok(Some(Placement {
+    Ok(Some(ProcessPosition {
         launcher: family.launcher,
         rank,
         world_size,
@@ -92,7 +92,7 @@ pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<P
         local_world_size: local_size,
         cores: family.cores.map(number).transpose()?.flatten().filter(|&cores| cores > 0),
         under_mpi: family.mpi,
-        ..Placement::default()
+        ..ProcessPosition::default()
     }))
 }
 

@@ -1,8 +1,8 @@
-//! The placement from each launcher's variables, their precedence, and contradictions.
+//! The position from each launcher's variables, their precedence, and contradictions.
 
 use super::*;
 
-fn with(flags: Flags<'_>, set: &str) -> Result<Option<Placement>> {
+fn with(flags: Flags<'_>, set: &str) -> Result<Option<ProcessPosition>> {
     let pairs: Vec<(&str, &str)> = set.split_whitespace().filter_map(|pair| pair.split_once('=')).collect();
     find(flags, &|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string()))
 }

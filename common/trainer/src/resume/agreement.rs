@@ -85,7 +85,7 @@ pub(crate) fn newest_intact<'a, T>(
     Ok((None, damaged))
 }
 
-/// The most damaged checkpoints that an error lists.
+/// Maximum number of damaged checkpoints that an error lists.
 const LISTED: usize = 12;
 
 /// Returns a line for each of the newest of `damaged`.
@@ -136,7 +136,7 @@ mod tests {
         let unfit = |cause: io::Error| {
             let path = "kept/step-00000004".into();
             Unfit::from(CheckpointError::from(storage::Error {
-                call: storage::Kind::Open,
+                call: storage::CallKind::Open,
                 path,
                 offset: None,
                 cause,

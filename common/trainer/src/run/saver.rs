@@ -15,7 +15,7 @@ use super::weight_writer::timeout_message;
 use crate::checkpoints::disk;
 use crate::plan::Plan;
 use crate::rank_error::{Result, other};
-use crate::resume::Progress;
+use crate::resume::TrainingProgress;
 use crate::stage::StageStates;
 use checkpoint::{Checkpoints, FileRecord, Manifest, ModelFiles, RunLock, ShardLayout, ShardWriter};
 use collectives::{ControlChannel, Topic};
@@ -68,7 +68,7 @@ pub(super) struct Saver {
     late: Option<Writing>,
     /// Number of saves begun, so that each has a directory of its own.
     attempts: u32,
-    phase: Phase,
+    phase: SavePhase,
     /// The channel on which ranks exchange the progress of a save.
     channel: ControlChannel,
     /// The time of the last exchange.
@@ -76,7 +76,7 @@ pub(super) struct Saver {
 }
 
 /// The phase of a save.
-enum Phase {
+enum SavePhase {
     Idle,
     /// All ranks write.
     Writing(Save, Writing),
@@ -143,7 +143,7 @@ impl Saver {
             pieces,
             late: None,
             attempts: 0,
-            phase: Phase::Idle,
+            phase: SavePhase::Idle,
             channel: rank.group.control_channel(Topic::Saving),
             last_exchange: Cell::new(Instant::now()),
             rank,
@@ -153,16 +153,16 @@ impl Saver {
     /// True while a thread of this rank works on a save.
     pub(super) fn is_busy(&self) -> bool {
         match &self.phase {
-            Phase::Writing(_, work) => work.is_busy(self.timeout),
-            Phase::Publishing(_, Some(work)) => work.is_busy(self.timeout),
-            Phase::Removing(_, Some(work)) => work.is_busy(self.timeout),
-            Phase::Idle | Phase::Publishing(_, None) | Phase::Removing(_, None) => false,
+            SavePhase::Writing(_, work) => work.is_busy(self.timeout),
+            SavePhase::Publishing(_, Some(work)) => work.is_busy(self.timeout),
+            SavePhase::Removing(_, Some(work)) => work.is_busy(self.timeout),
+            SavePhase::Idle | SavePhase::Publishing(_, None) | SavePhase::Removing(_, None) => false,
         }
     }
 
     /// True if no save is in progress.
     pub(super) fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Idle)
+        matches!(self.phase, SavePhase::Idle)
     }
 
     /// Begins a save of `states`, which training has reached with `progress`. All ranks call it
@@ -173,7 +173,7 @@ impl Saver {
     pub(super) fn begin(
         &mut self,
         states: StageStates<'_>,
-        progress: Progress,
+        progress: TrainingProgress,
     ) -> Result<Option<SaveOutcome>> {
         self.attempts += 1;
         let partial = self.checkpoints.partial(progress.steps, self.attempts);
@@ -188,7 +188,7 @@ impl Saver {
         };
         if let Some(pieces) = self.pieces.take() {
             let work = self.stream(&states, pieces, create)?;
-            self.phase = Phase::Writing(save, work);
+            self.phase = SavePhase::Writing(save, work);
             return self.wait();
         }
         let work = match self.take_copy_buffer()? {
@@ -199,7 +199,7 @@ impl Saver {
                 Work::start(move || write_copy(copy, bytes, create))
             }
         };
-        self.phase = Phase::Writing(save, work);
+        self.phase = SavePhase::Writing(save, work);
         Ok(None)
     }
 
@@ -238,13 +238,13 @@ impl Saver {
     /// # Errors
     /// The group's failure.
     pub(super) fn advance(&mut self) -> Result<Option<SaveOutcome>> {
-        match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Idle => Ok(None),
-            Phase::Writing(save, work) => {
+        match std::mem::replace(&mut self.phase, SavePhase::Idle) {
+            SavePhase::Idle => Ok(None),
+            SavePhase::Writing(save, work) => {
                 let mine = self.take_written(work);
                 self.written(save, mine)
             }
-            Phase::Publishing(save, work) => {
+            SavePhase::Publishing(save, work) => {
                 let mine = match work {
                     None => Ok(()),
                     Some(work) if work.is_done() => work.take().unwrap_or_else(Err),
@@ -255,7 +255,7 @@ impl Saver {
                 Ok(Some(SaveOutcome { steps: save.steps, result }))
             }
             // The next run removes files that are left.
-            Phase::Removing(outcome, _) => Ok(Some(outcome)),
+            SavePhase::Removing(outcome, _) => Ok(Some(outcome)),
         }
     }
 

@@ -7,7 +7,7 @@ use super::weight_writer::{Reply, WeightWriter};
 use crate::hooks::Hooks;
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result, other};
-use crate::resume::Progress;
+use crate::resume::TrainingProgress;
 use crate::source;
 use crate::stage::{Stage as _, StageStates};
 use crate::witness::Milestone;
@@ -19,7 +19,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Returns the weights that `rank` starts from. Collective: the ranks compare theirs first. Ranks
-/// that resume have agreed on a checkpoint before, and have nothing to compare.
+/// that resume have agreed on a checkpoint already. They exchange zeros, because the prediction
+/// counts this exchange.
 pub(super) fn first_weights(plan: &Plan, rank: &Rank, hooks: &Hooks) -> Result<Arc<dyn WeightSource>> {
     let weights = |seed| match &plan.resume {
         Some(state) => state.source(TrainingState::Weight),
@@ -124,7 +125,7 @@ impl Worker<'_> {
     fn begin_checkpoint(&mut self) -> Result<Option<SaveOutcome>> {
         self.plan.reached(self.hooks.step(), self.rank.number(), Milestone::Copying);
         let since = u64::from(self.steps - self.plan.first_step());
-        let progress = Progress {
+        let progress = TrainingProgress {
             steps: self.steps,
             updates: self.updates,
             tokens: Some(self.plan.tokens_before() + since * self.plan.config.tokens_per_step()),

@@ -49,10 +49,10 @@ fn touched(operation: Operation, ranks: u32, bytes: usize) -> usize {
 /// Returns the seconds of one collective on the slowest rank: the median of several runs, each of
 /// which queues several collectives at once.
 fn time(gpu: &Arc<Gpu>, size: u32, operation: Operation, bytes: usize) -> Result<f64, String> {
-    let worlds = groups(size, Options::default());
+    let groups = groups(size, Options::default());
     let run = |group| move || member(gpu, group, operation, bytes);
     let all: Result<Vec<Vec<f64>>, String> = std::thread::scope(|scope| {
-        let threads: Vec<_> = worlds.into_iter().map(|group| scope.spawn(run(group))).collect();
+        let threads: Vec<_> = groups.into_iter().map(|group| scope.spawn(run(group))).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|_| Err("a rank panicked".into()))
         };

@@ -27,7 +27,7 @@ const PHASES: [Phase; 8] = [
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Injected {
     Run(Fault),
-    Save(storage::Fault),
+    Save(storage::DiskFault),
 }
 
 /// One case.
@@ -87,8 +87,8 @@ fn fault(random: &mut Random, ranks: usize, scaled: bool) -> Injected {
     }
 }
 
-fn save_fault(random: &mut Random) -> storage::Fault {
-    use storage::Kind::{Create, CreateDirectory, Flush, FlushDirectory, Rename, Write};
+fn save_fault(random: &mut Random) -> storage::DiskFault {
+    use storage::CallKind::{Create, CreateDirectory, Flush, FlushDirectory, Rename, Write};
     let kinds = [Create, CreateDirectory, Flush, FlushDirectory, Rename, Write];
     let kind = if random.below(2) == 0 { None } else { Some(*random.pick(&kinds)) };
     let number = 1 + random.below(if kind.is_some() { 4 } else { 30 }) as u64;
@@ -100,7 +100,7 @@ fn save_fault(random: &mut Random) -> storage::Fault {
         6 => Effect::Crash,
         _ => Effect::Hang,
     };
-    storage::Fault { kind, number, effect }
+    storage::DiskFault { kind, number, effect }
 }
 
 impl Attempt {

@@ -160,8 +160,8 @@ fn badges(players: &[&Player], end: u16, paint: &mut Paint<'_>) -> u16 {
     x
 }
 
-/// Returns descriptions of the runs that are shown, from the longest to the shortest: of several
-/// only their numbers of ranks.
+/// Returns descriptions of the run that is shown, from the longest to the shortest. For several
+/// runs: only their numbers of ranks.
 fn run_summary(shown: &[&Player]) -> Vec<String> {
     let header = match shown {
         [player] => &player.scene().header,

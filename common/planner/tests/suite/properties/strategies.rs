@@ -106,7 +106,7 @@ proptest! {
 
     /// A persistent unit is never gathered, so secondary shards hold no slice of it.
     #[test]
-    fn secondary_shards_beside_whole_tensors(job in jobs(), groups in 1usize..5, persistence_threshold in 0u64..2_000) {
+    fn secondary_shards_beside_persistent_tensors(job in jobs(), groups in 1usize..5, persistence_threshold in 0u64..2_000) {
         let neighbours = job.world_size;
         let full = Job { world_size: neighbours * groups, persistence_threshold, ..job.with_stage(Stage::Zero3) };
         let secondary = Job { secondary_shards: Some(neighbours), ..full.clone() };

@@ -26,7 +26,7 @@ use crate::placement::OffloadPlacement;
 use crate::rank::Rank;
 use device::{DType, Place};
 use offload::Transfers;
-use pager::{Pager, Progress, Targets};
+use pager::{Pager, Targets, UpdateProgress};
 use piece::{PagedPiece, WriteBack};
 use slot::{Slot, StatesOf};
 
@@ -46,7 +46,7 @@ pub(super) struct Paging {
     /// because they take memory there. Otherwise they are kept between updates, unless main memory
     /// is needed for something else.
     slots: Vec<Slot>,
-    progress: Option<Progress>,
+    progress: Option<UpdateProgress>,
     /// Number of pieces whose states have been read ahead for the next update.
     pieces_ahead: usize,
 }
@@ -160,7 +160,7 @@ impl Paging {
         self.pieces_ahead = 0;
         let turn = self.pieces.len() % self.slots.len().max(1);
         self.slots.rotate_left(turn);
-        self.progress = Some(Progress::begin(update));
+        self.progress = Some(UpdateProgress::begin(update));
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// How far an update is: numbers of pieces.
 #[derive(Clone, Copy)]
-pub(super) struct Progress {
+pub(super) struct UpdateProgress {
     update: ScaledUpdate,
     /// Pieces whose operands have arrived or are in flight.
     fetched: usize,
@@ -83,9 +83,9 @@ impl<'a> UpdateBuffers<'a> {
     }
 }
 
-impl Progress {
+impl UpdateProgress {
     pub(super) fn begin(update: ScaledUpdate) -> Self {
-        Progress { update, fetched: 0, updated: 0, landed: 0, finished: 0, hands_over: true }
+        UpdateProgress { update, fetched: 0, updated: 0, landed: 0, finished: 0, hands_over: true }
     }
 
     /// Notes which of the pieces that have landed have left their buffers, without waiting.
@@ -137,7 +137,7 @@ pub(super) struct Pager<'a> {
     /// True if states are read as soon as those of the previous piece have left the slot.
     pub(super) exchanges: bool,
     pub(super) slots: &'a mut [Slot],
-    pub(super) progress: &'a mut Progress,
+    pub(super) progress: &'a mut UpdateProgress,
 }
 
 /// What [`Pager::fetch_through`] does while no slot is free.

@@ -1,7 +1,7 @@
 //! Publishes a save that all ranks have written, or removes one that failed.
 
 use super::work::{Work, words};
-use super::{Phase, Save, SaveOutcome, Saver};
+use super::{Save, SaveOutcome, SavePhase, Saver};
 use crate::plan::Plan;
 use crate::rank_error::{Result, other};
 use crate::resume::Provenance;
@@ -10,17 +10,17 @@ use serde_json::Value;
 
 impl Saver {
     /// On rank 0, begins to remove the files of a save that failed with `error`.
-    pub(super) fn start_removing(&self, save: Save, error: String) -> Phase {
+    pub(super) fn start_removing(&self, save: Save, error: String) -> SavePhase {
         let outcome = SaveOutcome { steps: save.steps, result: Err(error) };
         let (checkpoints, partial) = (self.checkpoints.clone(), save.partial);
         let remove = move || drop(checkpoints.disk().remove_directory(&partial));
         let work = self.manifest.is_some().then(|| Work::start(remove));
-        Phase::Removing(outcome, work)
+        SavePhase::Removing(outcome, work)
     }
 
     /// On rank 0, begins to publish a save of which all ranks have written their `files`.
-    pub(super) fn start_publishing(&self, save: Save, files: Vec<FileRecord>) -> Phase {
-        let Some(manifest) = self.manifest.clone() else { return Phase::Publishing(save, None) };
+    pub(super) fn start_publishing(&self, save: Save, files: Vec<FileRecord>) -> SavePhase {
+        let Some(manifest) = self.manifest.clone() else { return SavePhase::Publishing(save, None) };
         let manifest = Manifest { progress: save.progress.clone(), files, ..manifest };
         let (lock, checkpoints) = (self.lock.clone(), self.checkpoints.clone());
         let (partial, steps, keep, damaged) =
@@ -43,7 +43,7 @@ impl Saver {
         if work.is_lost() {
             drop(self.checkpoints.disk().remove_directory(&save.partial));
         }
-        Phase::Publishing(save, Some(work))
+        SavePhase::Publishing(save, Some(work))
     }
 }
 
