@@ -8,7 +8,7 @@ use crate::traffic::{CallTimer, Traffic};
 use device::{Buffer, DType};
 use events::event::NO_UNIT;
 use events::{Boundary, Emitter, Operation, Progress, What, lock};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -49,6 +49,7 @@ pub struct Group {
     next: Cell<u64>,
     /// Number for the next sub-group.
     next_group: Cell<u16>,
+    opened_topics: RefCell<Vec<Topic>>,
     /// The last collective.
     last: Cell<Option<CallId>>,
     /// True if the next collective that moves buffers is to be skipped.
@@ -63,6 +64,7 @@ impl Group {
             observer: Observer::new(emitter, group),
             next: Cell::new(0),
             next_group: Cell::new(group + 1),
+            opened_topics: RefCell::default(),
             last: Cell::default(),
             skips_next: Cell::default(),
         }
@@ -213,7 +215,11 @@ impl Group {
     ///
     /// # Errors
     /// The group's failure.
+    ///
+    /// # Panics
+    /// If this is a sub-group: numbers of groups tell only the sub-groups of one group apart.
     pub fn split(&self, color: u64) -> Result<Group> {
+        assert_eq!(self.observer.group, 0, "only the group of all ranks is split");
         let key = self.next.get();
         let colors: Vec<_> = self.exchange(&color.to_le_bytes())?;
         let same = |other: &Vec<u8>| other[..] == color.to_le_bytes();
@@ -236,7 +242,13 @@ impl Group {
 
     /// Opens a channel for a few bytes that are no part of the run. Every rank opens it at the same
     /// point of its program, once per topic.
+    ///
+    /// # Panics
+    /// If this rank has opened the topic's channel before.
     pub fn control_channel(&self, topic: Topic) -> ControlChannel {
+        let mut opened = self.opened_topics.borrow_mut();
+        assert!(!opened.contains(&topic), "the control channel for {topic:?} is open already");
+        opened.push(topic);
         ControlChannel::new(self.backend.open_control_group(topic), self.observer.emitter.hushed())
     }
 

@@ -242,6 +242,19 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(target_os = "linux")]
+    fn logs_that_find_no_room_do_not_hide_why_a_run_failed() {
+        let full = || LineFile::open("/dev/full".into(), OpenMode::Append).unwrap();
+        let end = |outcome| {
+            let logs = Logs(vec![(0, full()), (1, full())]);
+            logs.end(outcome).map_err(|failure| failure.to_string())
+        };
+        let log = "its log /dev/full is incomplete: No space left on device (os error 28)";
+        assert_eq!(end(Ok(None)), Err(format!("the run is done, but {log}\n{log}")));
+        assert_eq!(end(Err(Failure::run("rank 1: lost"))), Err(format!("rank 1: lost\n{log}\n{log}")));
+    }
+
+    #[test]
     fn a_line_names_the_fields_around_a_setting() {
         #[derive(Debug)]
         #[allow(dead_code, reason = "read by Debug")]

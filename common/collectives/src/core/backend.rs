@@ -30,7 +30,7 @@ pub(crate) struct Outcome {
 
 /// The purpose of a [control channel](crate::ControlChannel). A group has one sub-group per topic,
 /// so that messages of one topic never meet those of another, whenever the channels are made.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topic {
     /// Making a communicator of all ranks.
     Setup,

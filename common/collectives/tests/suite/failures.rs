@@ -2,8 +2,8 @@
 
 use crate::common::{Chain, direct, errors_from_a_mismatch_on, ring, sum, upload, values, world};
 use collectives::CollectiveError::{self, Invalid, Mismatch, Poisoned, Timeout};
-use collectives::local::Options;
-use collectives::{Bucket, CallId, Group};
+use collectives::local::{Options, groups};
+use collectives::{Bucket, CallId, Group, Topic};
 use device::{DType, Device};
 use events::Operation;
 use std::time::Duration;
@@ -319,4 +319,19 @@ fn a_rank_that_is_blocked_is_not_to_blame() {
     let errors =
         world(3, Options { timeout: Chain::TIMEOUT, ..direct() }, |group, device| chain.run(&group, device));
     chain.check(&errors);
+}
+
+#[test]
+#[should_panic(expected = "the control channel for Saving is open already")]
+fn a_topic_has_one_channel() {
+    let group = groups(1, Options::default()).remove(0);
+    let _first = group.control_channel(Topic::Saving);
+    group.control_channel(Topic::Saving);
+}
+
+#[test]
+#[should_panic(expected = "only the group of all ranks is split")]
+fn a_sub_group_is_not_split() {
+    let group = groups(1, Options::default()).remove(0);
+    let _ = group.split(0).unwrap().split(0);
 }
