@@ -49,6 +49,7 @@ pub struct Group {
     next: Cell<u64>,
     /// Number for the next sub-group.
     next_group: Cell<u16>,
+    /// The topics whose control channels this rank has opened.
     opened_topics: RefCell<Vec<Topic>>,
     /// The last collective.
     last: Cell<Option<CallId>>,
@@ -63,7 +64,7 @@ impl Group {
             backend,
             observer: Observer::new(emitter, group),
             next: Cell::new(0),
-            next_group: Cell::new(group + 1),
+            next_group: Cell::new(1),
             opened_topics: RefCell::default(),
             last: Cell::default(),
             skips_next: Cell::default(),

@@ -11,9 +11,8 @@ use std::cell::RefCell;
 
 /// Returns a condition that ends a wait for NCCL: once the group has failed, or once the timeout is
 /// over. In the latter case it blames a rank. `call` is `None` while this rank splits its
-/// communicator.
-/// `step` is the number of the step that this rank took last; `None` unless it is one of the
-/// call's.
+/// communicator. `step` is the number of the step that this rank took last; `None` unless it is one
+/// of the call's.
 pub(crate) fn give_up_at_timeout<'a>(
     watched: &'a WatchedCommunicator,
     call: Option<CallId>,

@@ -261,8 +261,8 @@ impl Paging {
     }
 
     /// True if states on disk are read into a slot as soon as the states of the previous piece have
-    /// been written from it. Exception: master weights that are copied to a device stay in
-    /// the slot until the copy is done.
+    /// been written from it. Exception: master weights that are copied to a device stay in the slot
+    /// until the copy is done.
     fn exchanges_states(&self) -> bool {
         let stays = |piece: &PagedPiece| piece.write_back == WriteBack::MasterToDevice;
         self.placement.optimizer == Place::Disk && !self.pieces.iter().any(stays)
