@@ -115,11 +115,11 @@ impl Needs {
         if event.operation == Operation::Scalars {
             // The norm and the loss need all previous results and are waited for at once.
             self.everything(acts);
-            return acts.extend([Act::Issue(number, *event), Act::Need(number)]);
+            return acts.extend([Act::Issue(number, event.clone()), Act::Need(number)]);
         }
-        acts.push(Act::Issue(number, *event));
+        acts.push(Act::Issue(number, event.clone()));
         match event.operation {
-            Operation::AllGather => drop(self.gathers.insert(event.unit, number)),
+            Operation::AllGather => self.gathers.extend(event.units.first().map(|unit| (unit, number))),
             _ => self.others.push(number),
         }
     }

@@ -6,8 +6,7 @@ use crate::core::call::{BufferShape, Call, Signature};
 use crate::core::observer::Observer;
 use crate::traffic::{CallTimer, Traffic};
 use device::{Buffer, DType};
-use events::event::NO_UNIT;
-use events::{Boundary, Emitter, Operation, Progress, What, lock};
+use events::{Boundary, Emitter, Operation, Progress, UnitSet, What, lock};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,16 +24,14 @@ pub use watch::GroupWatch;
 pub struct Bucket {
     /// The buffers; the same lengths and element types on every rank.
     pub buffers: Vec<Buffer>,
-    /// First unit, or [`NO_UNIT`].
-    pub first_unit: u16,
-    /// Number of units.
-    pub units: u16,
+    /// The units.
+    pub units: UnitSet,
 }
 
 impl From<Vec<Buffer>> for Bucket {
     /// Returns a bucket that holds no unit's data.
     fn from(buffers: Vec<Buffer>) -> Self {
-        Bucket { buffers, first_unit: NO_UNIT, units: 0 }
+        Bucket { buffers, units: UnitSet::default() }
     }
 }
 
@@ -305,7 +302,7 @@ impl Group {
         bucket: Bucket,
         (sums, bytes): (Vec<Buffer>, &[u8]),
     ) -> Result<Pending> {
-        let Bucket { mut buffers, first_unit, units } = bucket;
+        let Bucket { mut buffers, units } = bucket;
         let backend = self.backend.clone();
         if !buffers.is_empty() && self.skips_next.take() {
             return Ok(Pending { buffers: Some(buffers), call: None, backend });
@@ -315,15 +312,7 @@ impl Group {
         let on_gpu = buffers.iter().any(|buffer| !buffer.on_host());
         let shapes = buffers.iter().map(shape).collect();
         let call = Arc::new(Call {
-            signature: Signature {
-                operation,
-                root,
-                shapes,
-                first_unit,
-                units,
-                on_gpu,
-                external_engine: false,
-            },
+            signature: Signature { operation, root, shapes, units, on_gpu, external_engine: false },
             sequence: self.next.replace(self.next.get() + 1),
             bytes: buffers.iter().map(|buffer| buffer.byte_len() as u64).sum::<u64>() + bytes.len() as u64,
             observer: self.observer.clone(),

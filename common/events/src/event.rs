@@ -3,6 +3,7 @@
 pub(crate) mod kinds;
 
 use crate::amount::bounded;
+use crate::unit_set::UnitSet;
 pub use kinds::{Class, Operation, Pass, Place, Progress, Purpose, Route};
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,7 @@ impl Event {
 
 /// The content of a collective's event. All ranks of a group emit the same values, apart from
 /// `sent`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CollectiveEvent {
     /// Its progress on this rank.
     pub progress: Progress,
@@ -40,10 +41,8 @@ pub struct CollectiveEvent {
     pub operation: Operation,
     /// The process group: 0 is the world.
     pub group: u16,
-    /// First unit in the bucket, or [`NO_UNIT`].
-    pub unit: u16,
-    /// The number of units in the bucket.
-    pub units: u16,
+    /// The units whose data it moves; none for scalars and barriers.
+    pub units: UnitSet,
     /// Bytes of the full buffers, padding included.
     #[serde(deserialize_with = "bounded")]
     pub bytes: u64,
@@ -115,9 +114,6 @@ pub enum Work {
         sequence: u64,
     },
 }
-
-/// The `unit` of a collective that moves no unit's data: scalars, barriers.
-pub const NO_UNIT: u16 = u16::MAX;
 
 /// The kinds of events. Byte counts are absolute: they hold after the event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

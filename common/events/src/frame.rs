@@ -18,8 +18,9 @@ use std::io::{self, ErrorKind, Read};
 pub const MAGIC: [u8; 8] = *b"\x89ZERO\r\n\x1a";
 
 /// The version of the format that this crate writes. Version 3 records more about transfers between
-/// places; no recording of version 2 has transfers.
-pub const VERSION: u16 = 3;
+/// places; no recording of version 2 has transfers. Since version 4 the units of a collective need
+/// not be neighbours.
+pub const VERSION: u16 = 4;
 
 /// The oldest version that this crate reads.
 const OLDEST: u16 = 2;

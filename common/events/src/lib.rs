@@ -41,6 +41,7 @@ pub mod runs;
 pub mod say;
 pub mod snapshot;
 pub mod socket;
+mod unit_set;
 pub mod units;
 
 pub use event::{
@@ -61,3 +62,4 @@ pub use snapshot::{
     TransferFlight, Transfers,
 };
 pub use socket::{AttachError, Attachment};
+pub use unit_set::UnitSet;

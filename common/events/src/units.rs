@@ -2,7 +2,7 @@
 //! and gradients before their reduction.
 
 use crate::amount::{bounded, make_room};
-use crate::event::{Class, CollectiveEvent, NO_UNIT, Operation, Pass, Progress};
+use crate::event::{Class, CollectiveEvent, Operation, Pass, Progress};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -108,12 +108,8 @@ impl Units {
     }
 
     pub(crate) fn collective(&mut self, event: &CollectiveEvent) {
-        if event.unit == NO_UNIT {
-            return;
-        }
-        let first = usize::from(event.unit).min(self.units.len());
-        let last = (first + usize::from(event.units)).min(self.units.len());
-        for unit in first..last {
+        let known = self.units.len();
+        for unit in event.units.iter().map(usize::from).take_while(|&unit| unit < known) {
             match event.operation {
                 Operation::AllGather => self.gather(unit, event.progress),
                 Operation::AllReduce | Operation::ReduceScatter => {

@@ -18,7 +18,6 @@ use crate::partition::UnitId;
 use crate::rank::Rank;
 use collectives::{Bucket, Group, Pending};
 use device::{Buffer, Class, DType};
-use events::event::NO_UNIT;
 
 /// Issues the collective of a bucket.
 pub type Issue = fn(&Group, Bucket) -> std::result::Result<Pending, collectives::CollectiveError>;
@@ -201,6 +200,5 @@ impl Buckets {
 
 /// Returns a bucket of `buffers` that hold `units`, for [`Group`]'s collectives.
 pub fn bucket(buffers: Vec<Buffer>, units: &[UnitId]) -> Bucket {
-    let first_unit = units.iter().min().map_or(NO_UNIT, |&unit| unit as u16);
-    Bucket { buffers, first_unit, units: units.len() as u16 }
+    Bucket { buffers, units: units.iter().map(|&unit| unit as u16).collect() }
 }

@@ -123,7 +123,7 @@ fn times_respect_what_waits_for_what() {
             Operation::AllGather => {
                 let next = |ran: &&Ran| {
                     matches!(ran.work, Work::Pass { pass: Pass::Forward | Pass::Backward, unit, .. }
-                        if unit == event.unit)
+                        if Some(unit) == event.units.first())
                         && ran.to > moved.from
                 };
                 let Some(pass) = passes(&all, rank).iter().find(next).copied() else { continue };
@@ -132,7 +132,8 @@ fn times_respect_what_waits_for_what() {
             }
             Operation::ReduceScatter => {
                 for other in 0..RANKS {
-                    let Some(pass) = last_before(&all, other, event.unit, about) else { continue };
+                    let Some(unit) = event.units.first() else { continue };
+                    let Some(pass) = last_before(&all, other, unit, about) else { continue };
                     assert!(
                         pass.to <= moved.from + CLOCKS,
                         "rank {rank}: {moved:?} sums what {pass:?} has computed"
@@ -152,13 +153,14 @@ fn issued(events: &[Event]) -> Vec<(u32, events::CollectiveEvent, usize)> {
     let mut backward: HashMap<(u32, u16), usize> = HashMap::new();
     let mut out = Vec::new();
     for event in events {
-        match event.what {
-            What::PassFinished { pass: Pass::Backward, unit, .. } => {
+        match &event.what {
+            &What::PassFinished { pass: Pass::Backward, unit, .. } => {
                 *backward.entry((event.rank, unit)).or_default() += 1;
             }
             What::Collective(collective) if collective.progress == Progress::Issued => {
-                let done = backward.get(&(event.rank, collective.unit)).copied().unwrap_or(0);
-                out.push((event.rank, collective, done));
+                let unit = collective.units.first();
+                let done = unit.and_then(|unit| backward.get(&(event.rank, unit)).copied()).unwrap_or(0);
+                out.push((event.rank, collective.clone(), done));
             }
             _ => {}
         }

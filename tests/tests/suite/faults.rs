@@ -129,7 +129,7 @@ fn first_collective(stage: planner::Stage, step: u32) -> (u64, Operation) {
     let mut own = recorded(file.path()).into_iter().filter(|event| event.rank == 0).map(|event| event.what);
     own.find(|what| matches!(what, What::StepStarted { step: begun } if *begun == step)).unwrap();
     let moves = |what: What| match what {
-        What::Collective(event) if event.units > 0 => Some((event.sequence, event.operation)),
+        What::Collective(event) if !event.units.is_empty() => Some((event.sequence, event.operation)),
         _ => None,
     };
     own.find_map(moves).unwrap()

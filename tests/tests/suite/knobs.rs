@@ -2,7 +2,7 @@
 //! views.
 
 use clap::CommandFactory;
-use events::{Class, Operation, Pass, Snapshot};
+use events::{Class, Operation, Pass, Recording, RunHeader, Snapshot};
 use planner::Stage;
 use screen::overlap;
 use screen::window::{CollectiveSpan, MemorySample, PassSpan, RankWindow, Window};
@@ -15,6 +15,7 @@ const LINK: &str = "--link 2ms,1GB/s";
 
 /// The last step of a recorded run, as the views compute it from events.
 struct Shown {
+    header: RunHeader,
     window: Window,
     step: (u64, u64),
 }
@@ -36,7 +37,8 @@ impl Shown {
         recorded(&file).iter().for_each(|event| window.apply(event));
         let step = window.steps.back().unwrap();
         let step = (step.from, step.to.unwrap());
-        Shown { window, step }
+        let header = Recording::open(&file).unwrap().header().clone();
+        Shown { header, window, step }
     }
 
     /// Returns one rank's window. All ranks behave alike.
@@ -335,12 +337,39 @@ fn reductions_start_during_backward_last_unit_first() {
         let shown = Shown::of(stage, "--reduce-bucket 1");
         let operation = if stage == Stage::Ddp { Operation::AllReduce } else { ReduceScatter };
         let reductions = shown.transfers(operation);
-        let units: Vec<u16> = reductions.iter().map(|transfer| transfer.event.unit).collect();
+        let units: Vec<u16> = reductions.iter().flat_map(|transfer| transfer.event.units.iter()).collect();
         assert_eq!(units, [4, 3, 2, 1, 0], "{stage}");
         let backward: Vec<&PassSpan> = shown.spans(Backward).collect();
         assert_eq!(backward.len(), 5, "{stage}");
         for (reduction, span) in reductions.iter().zip(&backward[1..]) {
             assert!(reduction.issued <= span.from, "{stage}: {reduction:?} {span:?}");
+        }
+    }
+}
+
+/// A bucket's units need not be neighbours: persistent units are gathered together after the update,
+/// and gradients are reduced in the order in which backward computes them.
+#[test]
+fn collectives_name_the_units_that_they_move() {
+    let shown = Shown::of(Stage::Zero3, "--param-persistence-threshold 36");
+    let header = &shown.header.units;
+    let gathers = shown.transfers(AllGather);
+    let last = &gathers.last().unwrap().event.units;
+    let persistent = (0..).zip(header).filter(|(_, unit)| unit.persistent).map(|(number, _)| number);
+    assert_eq!(*last, persistent.collect());
+    assert!(last.runs().len() > 1, "{last}");
+    for (stage, flags) in [(Stage::Zero3, "--wrap parameter"), (Stage::Zero2, "--wrap parameter")] {
+        let shown = Shown::of(stage, &format!("{flags} --reduce-bucket 1500"));
+        let reductions = shown.transfers(ReduceScatter);
+        assert!(reductions.len() > 3, "{stage}");
+        let mut units: Vec<u16> =
+            reductions.iter().flat_map(|transfer| transfer.event.units.iter()).collect();
+        units.sort_unstable();
+        assert_eq!(units, (0..shown.header.units.len() as u16).collect::<Vec<_>>(), "{stage}");
+        for transfer in reductions {
+            let elements: u64 =
+                transfer.event.units.iter().map(|unit| shown.header.units[usize::from(unit)].padded).sum();
+            assert_eq!(transfer.event.bytes, elements * 4, "{stage}: {transfer:?}");
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn text(root: &Path, arguments: &str) -> Result<String> {
     for event in recording.events() {
         match event.map_err(|e| fail(&e))?.what {
             What::Collective(said)
-                if said.group == 0 && said.units == 1 && said.operation.to_string() == wanted =>
+                if said.group == 0 && said.units.len() == 1 && said.operation.to_string() == wanted =>
             {
                 first.get_or_insert(said.sequence);
             }

@@ -2,7 +2,7 @@
 //! same collective side by side. Also finds ranks of a group that disagree about a collective.
 
 use crate::player::Scene;
-use events::{Flight, Operation, Snapshot};
+use events::{Flight, Operation, Snapshot, UnitSet};
 
 /// A process group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,18 +71,19 @@ pub fn disagreement(scene: &Scene, flight: &Flight) -> Option<Disagreement> {
     let alike = |one: &Flight| issued.iter().filter(|(_, other)| meaning(other) == meaning(one)).count();
     let most = issued.iter().map(|(_, flight)| alike(flight)).max()?;
     let usual = issued.iter().find(|(_, flight)| alike(flight) == most)?.1;
-    let others = || issued.iter().filter(|(_, flight)| meaning(flight) != meaning(&usual));
+    let others = || issued.iter().filter(|(_, flight)| meaning(flight) != meaning(usual));
     let theirs = others().next()?.1;
-    Some(Disagreement { usual, odd: others().map(|(rank, _)| *rank).collect(), theirs })
+    let odd = others().map(|(rank, _)| *rank).collect();
+    Some(Disagreement { usual: usual.clone(), odd, theirs: theirs.clone() })
 }
 
-fn meaning(flight: &Flight) -> (Operation, u16, u16) {
-    (flight.event.operation, flight.event.unit, flight.event.units)
+fn meaning(flight: &Flight) -> (Operation, &UnitSet) {
+    (flight.event.operation, &flight.event.units)
 }
 
 /// Returns the flights under the same number on all members of the flight's group, with their
 /// ranks.
-fn issued(scene: &Scene, flight: &Flight) -> Vec<(usize, Flight)> {
+fn issued<'a>(scene: &'a Scene, flight: &Flight) -> Vec<(usize, &'a Flight)> {
     let (group, sequence) = (flight.event.group, flight.event.sequence);
     let groups = beside(&scene.now, group);
     let members = groups.iter().filter(|g| g.number == group).flat_map(|g| &g.ranks);
@@ -90,5 +91,5 @@ fn issued(scene: &Scene, flight: &Flight) -> Vec<(usize, Flight)> {
     // Messages between two ranks have sequence numbers of their own.
     let message = |flight: &Flight| matches!(flight.event.operation, Operation::Send | Operation::Recv);
     let all = |flight: &&Flight| same(flight) && !message(flight);
-    members.filter_map(|&rank| Some((rank, *scene.now.ranks[rank].flights.iter().find(all)?))).collect()
+    members.filter_map(|&rank| Some((rank, scene.now.ranks[rank].flights.iter().find(all)?))).collect()
 }

@@ -2,7 +2,6 @@
 
 use crate::player::Scene;
 use crate::{failure, groups, places, words};
-use events::event::NO_UNIT;
 use events::units::GatherState;
 use events::{
     Class, Flight, Hop, Operation, Pass, PassNow, Place, RankSnapshot, RankStatus, Route, Scaling,
@@ -65,9 +64,9 @@ fn ending(scene: &Scene) -> Option<String> {
 /// Returns the most important collective in flight: one that moves data rather than one that is
 /// only issued. Scalars never count.
 fn leading_flight(rank: &RankSnapshot) -> Option<Flight> {
-    let data = |flight: &&Flight| flight.event.unit != NO_UNIT;
+    let data = |flight: &&Flight| !flight.event.units.is_empty();
     let moving = rank.flights.iter().filter(data).find(|flight| flight.started.is_some());
-    moving.or_else(|| rank.flights.iter().find(data)).copied()
+    moving.or_else(|| rank.flights.iter().find(data)).cloned()
 }
 
 /// Returns the collective to narrate: the first of all ranks' leading flights that moves, else the
@@ -91,7 +90,7 @@ pub fn stuck(rank: &RankSnapshot) -> bool {
 fn waiting(scene: &Scene) -> Option<String> {
     let ranks = &scene.now.ranks;
     let waiting: Vec<usize> = (0..ranks.len()).filter(|&rank| stuck(&ranks[rank])).collect();
-    let event = ranks.get(*waiting.first()?)?.flights.first()?.event;
+    let event = &ranks.get(*waiting.first()?)?.flights.first()?.event;
     let groups = groups::beside(&scene.now, event.group);
     let members = &groups::of_rank(&groups, waiting[0])?.ranks;
     let waiting: Vec<usize> = waiting.into_iter().filter(|rank| members.contains(rank)).collect();
@@ -120,13 +119,13 @@ pub fn listed(ranks: &[usize]) -> String {
 
 /// Returns the name of a collective: `all-gather of block 2`.
 pub fn name(scene: &Scene, flight: &Flight) -> String {
-    if flight.event.unit == NO_UNIT {
+    if flight.event.units.is_empty() {
         return match flight.event.operation {
             Operation::Scalars => "exchange of scalars".into(),
             other => other.label().into(),
         };
     }
-    let units = words::units(&scene.header, flight.event.unit, flight.event.units);
+    let units = words::units(&scene.header, &flight.event.units);
     format!("{} of {units}", flight.event.operation)
 }
 
@@ -143,7 +142,7 @@ fn collective(scene: &Scene, flight: &Flight) -> String {
 
 /// Explains what a collective moves.
 fn explained(scene: &Scene, flight: &Flight) -> String {
-    let units = words::units(&scene.header, flight.event.unit, flight.event.units);
+    let units = words::units(&scene.header, &flight.event.units);
     let groups = groups::beside(&scene.now, flight.event.group);
     let whole = words::bytes(flight.event.bytes);
     let slice = words::bytes(groups::slice(&groups, flight.event.bytes));

@@ -44,7 +44,7 @@ pub struct PassSpan {
 }
 
 /// A collective on a rank's communication stream.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CollectiveSpan {
     /// Its latest event.
     pub event: CollectiveEvent,
@@ -200,7 +200,7 @@ impl RankWindow {
                     span.to = Some(event.at.max(span.from));
                 }
             }
-            What::Collective(collective) => self.collective(event.at, collective),
+            What::Collective(ref collective) => self.collective(event.at, collective),
             What::Transfer(transfer) => self.transfer(event.at, transfer),
             What::Joined { group, .. } if !self.is_member(group) => self.groups.push(group),
             What::Crossed { group, sequence, began, ended, .. } => {
@@ -276,9 +276,10 @@ impl RankWindow {
         add(&mut self.transfers, TransferSpan { event, issued, finished, ran: None });
     }
 
-    fn collective(&mut self, at: u64, event: CollectiveEvent) {
+    fn collective(&mut self, at: u64, event: &CollectiveEvent) {
         let fresh = event.progress == Progress::Issued;
         if fresh || self.collective_span(event.group, event.sequence).is_none() {
+            let event = event.clone();
             let span = CollectiveSpan { event, issued: at, started: None, finished: None, sent: 0 };
             add(&mut self.collectives, span);
         }
@@ -286,7 +287,7 @@ impl RankWindow {
         let sent = event.sent.saturating_sub(*total);
         *total = event.sent.max(*total);
         let Some(collective) = self.collective_span(event.group, event.sequence) else { return };
-        collective.event = event;
+        collective.event = event.clone();
         match event.progress {
             Progress::Issued => {}
             Progress::Started => collective.started = Some(at),

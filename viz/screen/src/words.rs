@@ -3,8 +3,12 @@
 use events::header::UnitHeader;
 use events::say::scaled;
 pub use events::say::{bytes, digits, grouped};
-use events::{Pass, RunHeader};
+use events::{Pass, RunHeader, UnitSet};
+use std::ops::RangeInclusive;
 use std::time::Duration;
+
+/// The maximum number of runs of neighbours that units are named by.
+const RUNS_NAMED: usize = 2;
 
 /// Formats bytes in at most four columns: `4.7M`, `919k`.
 pub fn short_bytes(bytes: u64) -> String {
@@ -102,13 +106,17 @@ pub fn unit(header: &RunHeader, unit: u16) -> &str {
     header.units.get(usize::from(unit)).map_or("?", |unit: &UnitHeader| unit.name.as_str())
 }
 
-/// Returns the names of a range of units: `block 2`, or `block 2 to head`.
-pub fn units(header: &RunHeader, first: u16, count: u16) -> String {
-    let last = first.saturating_add(count.max(1) - 1);
-    if last == first {
-        unit(header, first).to_string()
-    } else {
-        format!("{} to {}", unit(header, first), unit(header, last))
+/// Returns the names of units: `block 2`, `block 2 to head` or, if others lie between them,
+/// `embeddings, block 2 to block 3 and 2 more`.
+pub fn units(header: &RunHeader, units: &UnitSet) -> String {
+    let run = |run: RangeInclusive<u16>| match (unit(header, *run.start()), unit(header, *run.end())) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) => format!("{first} to {last}"),
+    };
+    let named = units.runs().take(RUNS_NAMED).map(run).collect::<Vec<_>>().join(", ");
+    match units.runs().skip(RUNS_NAMED).map(|run| run.len()).sum::<usize>() {
+        0 => named,
+        more => format!("{named} and {more} more"),
     }
 }
 

@@ -10,7 +10,6 @@ mod idle;
 mod transfers;
 
 use entry::{COMMUNICATION, COMPUTE, complete, instant, metadata, microseconds, thread};
-use events::event::NO_UNIT;
 use events::{
     Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Recording, RecordingError, RunHeader,
     Snapshot, What, Work,
@@ -271,7 +270,7 @@ impl OpenSpans {
         let &CollectiveEvent { group, sequence, operation, .. } = collective;
         let key = (group, sequence);
         let (issued, idle) = (event.at, self.idle.until(event.at));
-        let moving = Moving { event: *collective, issued, idle, started: None, delivered: None };
+        let moving = Moving { event: collective.clone(), issued, idle, started: None, delivered: None };
         match collective.progress {
             Progress::Issued => {
                 self.collectives.insert(key, moving);
@@ -285,7 +284,7 @@ impl OpenSpans {
                 let Moving { issued, idle, started, delivered, .. } = self.collectives.remove(&key)?;
                 self.queued.insert(Work::Collective { group, sequence, operation }, next);
                 let of_ranks = !matches!(operation, Operation::Send | Operation::Recv);
-                if collective.unit != NO_UNIT && of_ranks {
+                if !collective.units.is_empty() && of_ranks {
                     parts.entry(key).or_default().push(Part { rank: event.rank, issued, entry: next });
                 }
                 let arguments = self.collective_arguments(collective, (idle, event.at));
@@ -321,8 +320,8 @@ fn collective_entry(
     arguments: Value,
 ) -> Value {
     let mut name = of.operation.to_string();
-    if of.unit != NO_UNIT {
-        name += &format!(" {}", screen::words::units(header, of.unit, of.units));
+    if !of.units.is_empty() {
+        name += &format!(" {}", screen::words::units(header, &of.units));
     }
     complete([&name, of.operation.label()], (rank, COMMUNICATION), span, arguments)
 }

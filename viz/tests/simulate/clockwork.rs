@@ -1,11 +1,10 @@
 //! The simulated ranks: their clocks, memory and collectives, and the events that they emit.
 
 use super::{ELEMENT, SimulatedRun, SimulationPlan, header};
-use events::event::NO_UNIT;
 use events::header::{PredictedBytes, PredictedPlace};
 use events::{
     CatchUp, Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Route, RunHeader,
-    TransferEvent, What,
+    TransferEvent, UnitSet, What,
 };
 
 const CLASSES: usize = Class::ALL.len();
@@ -110,19 +109,12 @@ impl<'a> Simulation<'a> {
         if unit == 0 || unit + 1 == self.header.units.len() { tokens * 256 } else { tokens * 128 * 9 }
     }
 
-    pub(super) fn issue(
-        &mut self,
-        operation: Operation,
-        unit: u16,
-        units: u16,
-        bytes: u64,
-    ) -> IssuedCollective {
+    pub(super) fn issue(&mut self, operation: Operation, units: UnitSet, bytes: u64) -> IssuedCollective {
         let collective = CollectiveEvent {
             progress: Progress::Issued,
             sequence: self.sequence,
             operation,
             group: 0,
-            unit,
             units,
             bytes,
             sent: 0,
@@ -131,7 +123,7 @@ impl<'a> Simulation<'a> {
         let issued = self.clocks.clone();
         for (rank, &at) in issued.iter().enumerate() {
             let sent = self.sent[rank][operation.index()];
-            self.emit(rank, at, What::Collective(CollectiveEvent { sent, ..collective }));
+            self.emit(rank, at, What::Collective(CollectiveEvent { sent, ..collective.clone() }));
         }
         IssuedCollective { collective, issued }
     }
@@ -143,16 +135,16 @@ impl<'a> Simulation<'a> {
         self.link_free = finished;
         let rounds = if collective.operation == Operation::AllReduce { 2 } else { 1 };
         let payload = collective.bytes * (ranks - 1) / ranks * rounds;
-        if self.plan.ring && collective.unit != NO_UNIT {
+        if self.plan.ring && !collective.units.is_empty() {
             self.hops(&collective, started, finished, rounds);
         }
         for rank in 0..self.clocks.len() {
-            let event = CollectiveEvent { progress: Progress::Started, ..collective };
+            let event = CollectiveEvent { progress: Progress::Started, ..collective.clone() };
             let sent = self.sent[rank][collective.operation.index()];
             self.emit(rank, started, What::Collective(CollectiveEvent { sent, ..event }));
             let sent = sent + payload;
             self.sent[rank][collective.operation.index()] = sent;
-            let event = CollectiveEvent { progress: Progress::Finished, sent, ..collective };
+            let event = CollectiveEvent { progress: Progress::Finished, sent, ..collective.clone() };
             self.emit(rank, finished, What::Collective(event));
             self.clocks[rank] = self.clocks[rank].max(finished + 1000);
         }
@@ -178,7 +170,7 @@ impl<'a> Simulation<'a> {
     }
 
     pub(super) fn scalars(&mut self) {
-        let issued = self.issue(Operation::Scalars, NO_UNIT, 0, 64);
+        let issued = self.issue(Operation::Scalars, UnitSet::default(), 64);
         self.wait(issued);
     }
 

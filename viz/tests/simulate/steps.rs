@@ -47,7 +47,7 @@ impl Simulation<'_> {
         self.fetched(unit, next);
         self.header.sharded.parameters.then(|| {
             self.memory(Class::GatheredParameters, self.bytes(unit) as i64);
-            self.issue(Operation::AllGather, unit as u16, 1, self.bytes(unit))
+            self.issue(Operation::AllGather, (unit as u16).into(), self.bytes(unit))
         })
     }
 
@@ -111,7 +111,7 @@ impl Simulation<'_> {
             if self.header.sharded.gradients || last_micro {
                 let operation =
                     if self.plan.stage == 0 { Operation::AllReduce } else { Operation::ReduceScatter };
-                let issued = self.issue(operation, unit as u16, 1, self.bytes(unit));
+                let issued = self.issue(operation, (unit as u16).into(), self.bytes(unit));
                 reducing.push((unit, issued));
             }
             if reducing.len() > 1 {
@@ -143,7 +143,7 @@ impl Simulation<'_> {
             let before = std::mem::replace(&mut leaving, self.page_out(unit));
             before.into_iter().for_each(|before| self.arrive(before));
             if refresh {
-                let issued = self.issue(Operation::AllGather, unit as u16, 1, self.bytes(unit));
+                let issued = self.issue(Operation::AllGather, (unit as u16).into(), self.bytes(unit));
                 self.wait(issued);
             }
         }

@@ -47,7 +47,7 @@ fn detail(player: &Player) -> Detail {
     let lane = |lane: &RankWindow| {
         let spans = lane.spans.iter().filter(|span| span.from >= oldest).copied().collect();
         let collectives =
-            lane.collectives.iter().filter(|collective| collective.issued >= oldest).copied().collect();
+            lane.collectives.iter().filter(|collective| collective.issued >= oldest).cloned().collect();
         (spans, collectives)
     };
     (window.steps.iter().copied().collect(), window.lanes.iter().map(lane).collect())

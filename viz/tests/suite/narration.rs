@@ -200,3 +200,16 @@ fn one_rank_has_no_others() {
         }
     }
 }
+
+/// Units that a collective moves are named even if others lie between them.
+#[test]
+fn units_apart_are_named_by_their_runs() {
+    let app = made_up(&SimulationPlan::new(3, 2));
+    let header = &app.players[0].scene().header;
+    let named = |units: &[u16]| words::units(header, &units.iter().copied().collect());
+    let name = |unit| words::unit(header, unit);
+    assert_eq!(named(&[2]), name(2));
+    assert_eq!(named(&[1, 2, 3]), format!("{} to {}", name(1), name(3)));
+    assert_eq!(named(&[0, 2, 3]), format!("{}, {} to {}", name(0), name(2), name(3)));
+    assert_eq!(named(&[0, 2, 4]), format!("{}, {} and 1 more", name(0), name(2)));
+}

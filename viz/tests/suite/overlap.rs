@@ -9,8 +9,7 @@ use screen::window::Window;
 /// Returns an event of the first collective of `group` on `rank`.
 fn progress(at: u64, rank: u32, group: u16, progress: Progress) -> Event {
     let (sequence, operation) = (0, Operation::AllGather);
-    let event =
-        CollectiveEvent { progress, sequence, operation, group, unit: 0, units: 1, bytes: 8, sent: 0 };
+    let event = CollectiveEvent { progress, sequence, operation, group, units: 0.into(), bytes: 8, sent: 0 };
     Event { at, rank, what: What::Collective(event) }
 }
 
@@ -108,7 +107,7 @@ fn nothing_counts_after_a_failure() {
         [(10, 0, Progress::Issued), (20, 0, Progress::Started), (30, 1, Progress::Issued)]
     {
         let What::Collective(collective) = self::progress(at, 0, 0, progress).what else { return };
-        tell(at, What::Collective(CollectiveEvent { sequence, ..collective }));
+        tell(at, What::Collective(CollectiveEvent { sequence, ..collective.clone() }));
     }
     tell(40, What::PassStarted { pass: Pass::Forward, unit: 0, micro: 0 });
     tell(50, What::Failed { message: String::new() });

@@ -25,7 +25,7 @@ fn traced(events: &[Event]) -> Vec<Value> {
 fn collective(at: u64, rank: u32, sequence: u64, progress: Progress) -> Event {
     let operation = Operation::AllGather;
     let event =
-        CollectiveEvent { progress, sequence, operation, group: 0, unit: 0, units: 1, bytes: 8, sent: 0 };
+        CollectiveEvent { progress, sequence, operation, group: 0, units: 0.into(), bytes: 8, sent: 0 };
     Event { at, rank, what: What::Collective(event) }
 }
 

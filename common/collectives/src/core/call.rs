@@ -3,8 +3,7 @@
 use super::observer::Observer;
 use crate::call_id::CallId;
 use device::DType;
-use events::event::NO_UNIT;
-use events::{CollectiveEvent, Operation, Progress, What};
+use events::{CollectiveEvent, Operation, Progress, UnitSet, What};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -41,10 +40,8 @@ pub(crate) struct Signature {
     pub(crate) root: usize,
     /// One per buffer.
     pub(crate) shapes: Vec<BufferShape>,
-    /// First unit whose data the buffers hold, or [`NO_UNIT`].
-    pub(crate) first_unit: u16,
-    /// Number of units.
-    pub(crate) units: u16,
+    /// The units whose data the buffers hold.
+    pub(crate) units: UnitSet,
     /// True if the buffers lie on a GPU.
     pub(crate) on_gpu: bool,
     /// True if another engine moves the data. The group then only compares signatures.
@@ -58,18 +55,17 @@ impl Signature {
             operation,
             root: 0,
             shapes: Vec::new(),
-            first_unit: NO_UNIT,
-            units: 0,
+            units: UnitSet::default(),
             on_gpu: false,
             external_engine: false,
         }
     }
 
     fn units_held(&self) -> String {
-        match (self.first_unit, self.units) {
-            (NO_UNIT, _) => " of no unit".into(),
-            (first, 0 | 1) => format!(" of unit {first}"),
-            (first, count) => format!(" of {count} units from {first} on"),
+        match self.units.len() {
+            0 => " of no unit".into(),
+            1 => format!(" of unit {}", self.units),
+            _ => format!(" of units {}", self.units),
         }
     }
 
@@ -97,8 +93,7 @@ impl Signature {
             count => format!(" of {count} buffers"),
         };
         let buffer = self.differing_buffer(other);
-        let alike = (self.first_unit, self.units) == (other.first_unit, other.units);
-        let units = if alike { String::new() } else { self.units_held() };
+        let units = if self.units == other.units { String::new() } else { self.units_held() };
         let place = match (self.on_gpu, other.on_gpu) {
             (true, false) => " on a GPU",
             (false, true) => " in main memory",
@@ -146,8 +141,7 @@ impl Call {
             sequence: self.sequence,
             operation,
             group: self.observer.group,
-            unit: self.signature.first_unit,
-            units: self.signature.units,
+            units: self.signature.units.clone(),
             bytes: self.bytes,
             sent: self.observer.overall.snapshot().sent(operation),
         }));

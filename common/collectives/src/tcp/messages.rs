@@ -8,7 +8,7 @@ use std::net::{IpAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 /// The version of these messages and of all later ones.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 /// How long after the deadline rank 0's answer and the last connection may arrive.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 /// How often to retry.
@@ -152,6 +152,6 @@ mod tests {
         bytes[4] += 1;
         let error = receive::<Answer>(&bytes[..]).unwrap_err();
         let words = error.other_version(3, 0).unwrap();
-        assert!(words.contains("rank 0 speaks version 6") && words.contains("rank 3 version 5"), "{words}");
+        assert!(words.contains("rank 0 speaks version 7") && words.contains("rank 3 version 6"), "{words}");
     }
 }

@@ -27,9 +27,9 @@ fn different_lengths_are_an_error_of_every_rank() {
 
 /// All-reduces units 4 to 6, four elements each, until one fails. Returns its error.
 fn sums_of_units(group: &Group, device: &Device) -> CollectiveError {
-    let sum = |first_unit| {
+    let sum = |unit: u16| {
         let buffers = vec![upload(device, DType::F32, &[1.0; 4])];
-        group.all_reduce(Bucket { buffers, first_unit, units: 1 })?.wait()
+        group.all_reduce(Bucket { buffers, units: unit.into() })?.wait()
     };
     (4..7).find_map(|unit| sum(unit).err()).unwrap()
 }

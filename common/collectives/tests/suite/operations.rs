@@ -27,7 +27,7 @@ impl Case {
 
     fn bucket(&self, device: &Device, rank: usize) -> Bucket {
         let buffers = self.before(rank).iter().map(|values| upload(device, self.dtype, values)).collect();
-        Bucket { buffers, first_unit: 2, units: 1 }
+        Bucket { buffers, units: 2.into() }
     }
 
     /// One element of every rank, by rank.

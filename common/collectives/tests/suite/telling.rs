@@ -4,7 +4,7 @@ use crate::common::{direct, ring, upload, world};
 use collectives::local::{Algorithm, Link, Options};
 use collectives::{Bucket, Group};
 use device::{DType, Device};
-use events::{Event, Operation, Progress, What};
+use events::{Event, Operation, Progress, UnitSet, What};
 use std::time::{Duration, Instant};
 
 /// Runs `body` in a world of `size`. Returns the events of each rank.
@@ -23,7 +23,7 @@ fn heard(size: u32, options: Options, body: impl Fn(&Group, &Device) + Sync) -> 
 fn two_sums(group: &Group, device: &Device) {
     for _ in 0..2 {
         let buffers = vec![upload(device, DType::F32, &[1.0; 8])];
-        group.all_reduce(Bucket { buffers, first_unit: 3, units: 2 }).unwrap().wait().unwrap();
+        group.all_reduce(Bucket { buffers, units: UnitSet::from_iter([3, 4]) }).unwrap().wait().unwrap();
     }
 }
 
@@ -33,7 +33,7 @@ fn a_collective_is_issued_started_and_finished() {
         let told: Vec<_> = events
             .iter()
             .filter_map(|event| match &event.what {
-                What::Collective(told) => Some(*told),
+                What::Collective(told) => Some(told.clone()),
                 _ => None,
             })
             .collect();
@@ -43,7 +43,7 @@ fn a_collective_is_issued_started_and_finished() {
         for (index, told) in told.iter().enumerate() {
             assert_eq!((told.progress, told.sequence), (progress[index % 3], index as u64 / 3));
             assert_eq!((told.operation, told.group, told.bytes), (Operation::AllReduce, 0, 32));
-            assert_eq!((told.unit, told.units, told.sent), (3, 2, sent[index]));
+            assert_eq!((told.units.to_string(), told.sent), ("3 to 4".into(), sent[index]));
         }
     }
 }

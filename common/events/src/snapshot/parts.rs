@@ -20,7 +20,7 @@ pub struct PassNow {
 }
 
 /// A collective on one rank. Times are nanoseconds of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Flight {
     /// Its latest event.
     pub event: CollectiveEvent,

@@ -91,7 +91,8 @@ impl RankSnapshot {
     /// Returns the approximate size of the state in bytes.
     pub(super) fn bytes(&self) -> usize {
         let members: usize = self.groups.iter().map(|group| 32 + size_of_val(&group.ranks[..])).sum();
-        let lists = size_of_val(&self.flights[..]) + size_of_val(&self.finished[..]) + members;
+        let flown: usize = self.flights.iter().map(|flight| flight.event.units.bytes()).sum();
+        let lists = size_of_val(&self.flights[..]) + flown + size_of_val(&self.finished[..]) + members;
         let sent = 3 * size_of_val(&self.sent.by_receiver[..]);
         size_of::<Self>() + lists + sent + self.transfers.bytes() + self.units.bytes()
     }
@@ -181,37 +182,37 @@ impl RankSnapshot {
         }
     }
 
-    fn collective(&mut self, at: u64, event: CollectiveEvent) {
-        self.units.collective(&event);
+    fn collective(&mut self, at: u64, event: &CollectiveEvent) {
+        self.units.collective(event);
         match event.progress {
             Progress::Issued => {
                 make_room(&mut self.flights);
-                self.flights.push(Flight { event, issued: at, started: None, finished: None });
+                self.flights.push(Flight { event: event.clone(), issued: at, started: None, finished: None });
             }
             Progress::Started => {
                 let flight = self.flight(at, event);
-                (flight.event, flight.started) = (event, Some(at));
+                (flight.event, flight.started) = (event.clone(), Some(at));
             }
             Progress::Finished => self.land(at, event),
         }
     }
 
     /// Returns the flight of `event`. Creates one if the collective's earlier events were lost.
-    fn flight(&mut self, at: u64, event: CollectiveEvent) -> &mut Flight {
+    fn flight(&mut self, at: u64, event: &CollectiveEvent) -> &mut Flight {
         let same =
             |flight: &Flight| flight.event.sequence == event.sequence && flight.event.group == event.group;
         let position = self.flights.iter().position(same).unwrap_or_else(|| {
             make_room(&mut self.flights);
-            self.flights.push(Flight { event, issued: at, started: Some(at), finished: None });
+            self.flights.push(Flight { event: event.clone(), issued: at, started: Some(at), finished: None });
             self.flights.len() - 1
         });
         &mut self.flights[position]
     }
 
-    fn land(&mut self, at: u64, event: CollectiveEvent) {
+    fn land(&mut self, at: u64, event: &CollectiveEvent) {
         let flight = self.flight(at, event);
-        (flight.event, flight.finished) = (event, Some(at));
-        let landed = *flight;
+        (flight.event, flight.finished) = (event.clone(), Some(at));
+        let landed = flight.clone();
         // A rank waits for collectives of one operation in order, so the last events of older ones
         // were lost. It may wait for an all-gather before an earlier reduce-scatter.
         let is_over = |other: &CollectiveEvent| {
@@ -298,7 +299,7 @@ impl RankSnapshot {
             }
             What::PassFinished { .. } => self.last_pass = self.pass.take().or(self.last_pass),
             &What::Memory { place, class, delta, live } => self.memory(place, class, delta, live),
-            What::Collective(collective) => self.collective(event.at, *collective),
+            What::Collective(collective) => self.collective(event.at, collective),
             What::Transfer(transfer) => self.transfers.apply(event.at, *transfer),
             What::Hop { .. } | What::Evaluated { .. } | What::Crossed { .. } | What::Ran { .. } => {}
             What::Joined { group, ranks } => {

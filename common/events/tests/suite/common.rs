@@ -66,8 +66,7 @@ pub(crate) fn collective(
         sequence,
         operation,
         group: 0,
-        unit,
-        units: 1,
+        units: unit.into(),
         bytes: 48,
         sent,
     })

@@ -11,3 +11,4 @@ mod relay;
 mod say;
 mod snapshot;
 mod socket;
+mod unit_set;

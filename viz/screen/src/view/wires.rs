@@ -16,7 +16,6 @@ use crate::narration::{self, leading_collective};
 use crate::player::Scene;
 use crate::theme::{ALARM, DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
 use crate::words;
-use events::event::NO_UNIT;
 use events::{Flight, Operation};
 use ratatui::style::{Color, Style};
 
@@ -98,7 +97,7 @@ fn instead(scene: &Scene, found: &Disagreement) -> (String, Color) {
 }
 
 fn data_flights(rank: &events::RankSnapshot) -> usize {
-    rank.flights.iter().filter(|flight| flight.event.unit != NO_UNIT).count()
+    rank.flights.iter().filter(|flight| !flight.event.units.is_empty()).count()
 }
 
 /// Draws a line of text and the lanes below it. `centres` are the columns of the ranks.
@@ -129,12 +128,12 @@ impl<'a> Lanes<'a> {
     /// Returns the lanes of the collective in flight or, if there is none, of the latest finished
     /// one.
     fn of(scene: &'a Scene, centres: &'a [u16]) -> Option<Self> {
-        let landed = scene.now.ranks.iter().filter_map(|rank| rank.last_flight);
+        let landed = scene.now.ranks.iter().filter_map(|rank| rank.last_flight.as_ref());
         let leading = leading_collective(scene);
         let flying = leading.is_some();
-        let leading = leading.or_else(|| landed.max_by_key(|flight| flight.event.sequence))?;
+        let leading = leading.or_else(|| landed.max_by_key(|flight| flight.event.sequence).cloned())?;
         let disagreement = groups::disagreement(scene, &leading);
-        let flight = disagreement.as_ref().filter(|_| flying).map_or(leading, |found| found.usual);
+        let flight = disagreement.as_ref().filter(|_| flying).map_or(leading, |found| found.usual.clone());
         let groups = groups::beside(&scene.now, flight.event.group);
         let odd = disagreement.as_ref().map_or(&[][..], |found| &found.odd);
         let progress = progress_of(scene, &groups, &flight, odd);
@@ -142,7 +141,7 @@ impl<'a> Lanes<'a> {
     }
 
     fn line(&self, paint: &mut Paint<'_>) {
-        let (scene, event) = (self.scene, self.flight.event);
+        let (scene, event) = (self.scene, &self.flight.event);
         let colour = if self.flying { operation_colour(event.operation) } else { DIM };
         let mut x = paint.text(0, 0, if self.flying { "▶ " } else { "✓ " }, bold(colour));
         let name = narration::name(scene, &self.flight);

@@ -20,7 +20,12 @@ fn through(head: &Head, payload: usize) -> Option<Head> {
 fn data() -> Head {
     let shapes = [(5, DType::F32), (3, DType::Bf16), (1, DType::F16), (2, DType::U32)];
     let shapes = shapes.map(|(len, dtype)| BufferShape { len, dtype }).to_vec();
-    let signature = Signature { shapes, root: 3, first_unit: 7, ..Signature::new(Operation::Broadcast) };
+    let signature = Signature {
+        shapes,
+        root: 3,
+        units: [1, 5, 6].into_iter().collect(),
+        ..Signature::new(Operation::Broadcast)
+    };
     let address = Address { group: u64::MAX - 3, sequence: 1 << 40, phase: Phase::Result };
     Head::Data { address, signature }
 }

@@ -163,7 +163,8 @@ fn communication(scene: &Scene, (lane, meetings, busy): Streams<'_>, axis: Axis,
     let theme = paint.theme();
     for (number, collective) in lane.collectives.iter().enumerate() {
         let event = &collective.event;
-        let colour = shaded(operation_colour(event.operation), event.unit, theme);
+        let colour =
+            shaded(operation_colour(event.operation), event.units.first().unwrap_or_default(), theme);
         let gap = meetings.gap(collective, now);
         for (from, to) in overlap::moving(collective, gap) {
             strip.add(from, to.min(now), number, (colour, operation_glyph(event.operation)));
@@ -176,10 +177,10 @@ fn communication(scene: &Scene, (lane, meetings, busy): Streams<'_>, axis: Axis,
     mark_waits(&mut strip, busy, theme);
     strip.draw(paint, &|number| {
         let event = &lane.collectives[number].event;
-        if event.unit == events::event::NO_UNIT {
+        if event.units.is_empty() {
             return Vec::new();
         }
-        unit_labels(&words::units(&scene.header, event.unit, event.units), event.operation.label())
+        unit_labels(&words::units(&scene.header, &event.units), event.operation.label())
     });
 }
 
