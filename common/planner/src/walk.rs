@@ -38,6 +38,15 @@ pub(crate) struct Counters {
     pub(crate) kept: u64,
 }
 
+/// How the step of a walk ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StepOutcome {
+    /// It updates the parameters.
+    Updated,
+    /// It is skipped before its update, because gradients overflow.
+    Skipped,
+}
+
 /// The counts of a walk.
 pub(crate) struct WalkResult {
     /// Peak bytes, in [`Place::ALL`]'s order.
@@ -102,9 +111,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks through setup, a step, an evaluation, a checkpoint and the end. If not `updates`, the
-    /// step is skipped before its update.
-    pub(crate) fn run(mut self, updates: bool) -> WalkResult {
+    /// Walks through setup, a step that ends as `outcome` says, an evaluation, a checkpoint and the
+    /// end.
+    pub(crate) fn run(mut self, outcome: StepOutcome) -> WalkResult {
         self.model_states();
         self.take_room_for_saves();
         let resting = self.live();
@@ -121,7 +130,7 @@ impl<'a> Walk<'a> {
         counters.phases.skipped_step = self.counter.clone();
         counters.phases.skipped_step.transfers.add(&counters.ahead, 1);
         counters.kept = self.parameters.kept;
-        if updates {
+        if outcome == StepOutcome::Updated {
             self.update();
         }
         self.gather_updated_parameters();

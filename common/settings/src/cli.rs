@@ -6,7 +6,7 @@ mod tests;
 mod train;
 
 use crate::size::{number, whole};
-pub use help::Program;
+pub use help::{Help, Program};
 use train::MOST;
 pub use train::RANKS;
 pub use train::{

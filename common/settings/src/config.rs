@@ -243,6 +243,13 @@ impl Config {
         self.process.as_ref().map_or(self.world_size, processes)
     }
 
+    /// Returns the GFLOP/s that the data sheets promise for the GPUs of all ranks; `None` on the
+    /// CPU, and if a data sheet is not known.
+    pub fn peak_gflops(&self) -> Option<f64> {
+        let are_processes = self.process.is_some();
+        self.hardware.peak_gflops(self.world_size, are_processes, self.precision)
+    }
+
     /// True if a validation follows `step`.
     pub fn validates_after(&self, step: u32) -> bool {
         let due = |every| (step + 1).is_multiple_of(every) || step + 1 == self.steps;

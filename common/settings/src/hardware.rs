@@ -151,16 +151,16 @@ impl Hardware {
     }
 
     /// Returns the GFLOP/s that the data sheets promise for the GPUs of `ranks` ranks; `None` on
-    /// the CPU, and if a data sheet is not known. If the ranks are several `processes`, each is
-    /// assumed to have a GPU like this process's.
-    pub fn peak_gflops(&self, ranks: usize, processes: bool, precision: Precision) -> Option<f64> {
+    /// the CPU, and if a data sheet is not known. If the ranks are processes, each is assumed to
+    /// have a GPU like this process's.
+    pub(crate) fn peak_gflops(&self, ranks: usize, are_processes: bool, precision: Precision) -> Option<f64> {
         let Hardware::Gpus { gpus, tf32 } = self else { return None };
         let operands = match (precision.multiplies_16_bits(), tf32) {
             (true, _) => Operands::SixteenBit,
             (false, true) => Operands::Tf32,
             (false, false) => Operands::F32,
         };
-        let used = if processes { ranks } else { ranks.min(gpus.len()) };
+        let used = if are_processes { ranks } else { ranks.min(gpus.len()) };
         let peaks = gpus.iter().cycle().take(used).map(|gpu| gpu.peak(operands));
         Some(1e3 * peaks.sum::<Option<f64>>()?)
     }
@@ -194,17 +194,17 @@ impl Hardware {
         }
     }
 
-    /// Opens the GPUs of `ranks` ranks; none on the CPU. Without `nccl`, GPUs copy among themselves
-    /// and must reach each other's memory.
+    /// Opens the GPUs of `ranks` ranks; none on the CPU. Unless NCCL connects them, GPUs copy among
+    /// themselves and must reach each other's memory.
     ///
     /// # Errors
     /// A failed run with the driver's or the compiler's message.
-    pub fn open(&self, ranks: usize, nccl: bool) -> Result<Vec<Arc<Gpu>>> {
+    pub fn open(&self, ranks: usize, nccl: Option<nccl::Version>) -> Result<Vec<Arc<Gpu>>> {
         let Hardware::Gpus { gpus, .. } = self else { return Ok(Vec::new()) };
         let open = || {
             let opened: Vec<_> =
                 gpus.iter().take(ranks).map(|gpu| Gpu::open(gpu.ordinal)).collect::<device::Result<_>>()?;
-            if !nccl {
+            if nccl.is_none() {
                 Gpu::connect(&opened)?;
             }
             Ok(opened)

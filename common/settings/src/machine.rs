@@ -13,16 +13,25 @@ pub struct MainMemory {
     pub limit: Option<PathBuf>,
 }
 
-/// Returns the machine's memory, or the limit that the control group of this process sets, with
-/// swap space if `swaps`; `None` if the system does not report it (Linux: proc(5), cgroups(7)).
-pub fn memory(swaps: bool) -> Option<MainMemory> {
-    memory_under(Path::new("/"), swaps)
+/// Whether swap space counts as main memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwapSpace {
+    /// It counts.
+    Included,
+    /// It does not count: page-locked memory is never swapped out.
+    Excluded,
+}
+
+/// Returns the machine's memory, or the limit that the control group of this process sets; `None`
+/// if the system does not report it (Linux: proc(5), cgroups(7)).
+pub fn memory(swap_space: SwapSpace) -> Option<MainMemory> {
+    memory_under(Path::new("/"), swap_space)
 }
 
 /// Returns the memory, as [`memory`] does, of the system whose files are under `root`.
-fn memory_under(root: &Path, swaps: bool) -> Option<MainMemory> {
+fn memory_under(root: &Path, swap_space: SwapSpace) -> Option<MainMemory> {
     let (memory, swap) = total(&std::fs::read_to_string(root.join("proc/meminfo")).ok()?)?;
-    let swap = if swaps { swap } else { 0 };
+    let swap = if swap_space == SwapSpace::Included { swap } else { 0 };
     let all = MainMemory { bytes: memory + swap, limit: None };
     let limits = control_group::limits(root, swap).into_iter();
     limits.chain([all]).min_by_key(|memory| memory.bytes)

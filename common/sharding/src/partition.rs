@@ -100,11 +100,11 @@ impl Partition {
             let spec = &layout.tensors[tensor];
             Slot { tensor, start: 0, elements: spec.elements(), decays: spec.decays() }
         };
-        self.place(name, tensors.iter().map(slot).collect(), false);
+        self.place(name, tensors.iter().map(slot).collect());
     }
 
-    /// Adds a unit of `slots`, one after the other.
-    fn place(&mut self, name: String, mut slots: Vec<Slot>, persistent: bool) {
+    /// Adds a unit of `slots`, one after the other, which is not persistent. Returns it.
+    fn place(&mut self, name: String, mut slots: Vec<Slot>) -> &mut Unit {
         let mut parameters = 0;
         for (at, slot) in slots.iter_mut().enumerate() {
             self.homes[slot.tensor] = (self.units.len(), at);
@@ -112,7 +112,9 @@ impl Partition {
             parameters += slot.elements;
         }
         let padded = parameters.next_multiple_of(self.shards);
-        self.units.push(Unit { name, slots, parameters, padded, persistent });
+        let unit = self.units.len();
+        self.units.push(Unit { name, slots, parameters, padded, persistent: false });
+        &mut self.units[unit]
     }
 
     /// Returns this partition with small tensors in persistent units, each after the unit from
@@ -130,7 +132,7 @@ impl Partition {
             let persistent_name = if cut.is_empty() { name.clone() } else { format!("{name} persistent") };
             for (name, slots, is_persistent) in [(name, cut, false), (persistent_name, persistent, true)] {
                 if !slots.is_empty() {
-                    split.place(name, slots, is_persistent);
+                    split.place(name, slots).persistent = is_persistent;
                 }
             }
         }

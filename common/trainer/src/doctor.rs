@@ -7,7 +7,7 @@ use device::cuda::{GpuInfo, Library, list};
 use planner::table::{Format, Table};
 use settings::hardware::{Hardware, gpus};
 use settings::launcher;
-use settings::machine::{self, MainMemory, cores};
+use settings::machine::{self, MainMemory, SwapSpace, cores};
 use settings::size::human;
 use settings::{Failure, Result};
 
@@ -92,7 +92,7 @@ fn surroundings() -> String {
 
 /// Describes the main memory that ranks share here.
 fn memory() -> String {
-    match machine::memory(true) {
+    match machine::memory(SwapSpace::Included) {
         None => String::new(),
         Some(MainMemory { bytes, limit: None }) => {
             format!("Main memory, with swap space: {}.\n", human(bytes))
@@ -113,7 +113,7 @@ fn verdict(ranks: usize) -> Result<()> {
     }
     let gpus = gpus().map_err(|error| refused(error.to_string()))?;
     let hardware = Hardware::Gpus { gpus, tf32: false };
-    for gpu in hardware.open(ranks, false).map_err(|failure| refused(failure.to_string()))? {
+    for gpu in hardware.open(ranks, None).map_err(|failure| refused(failure.to_string()))? {
         let (free, total) = gpu.memory().map_err(|error| refused(error.to_string()))?;
         let number = gpu.info().ordinal;
         events::say!("GPU {number} opened, its kernels compiled: {} of {} free.", human(free), human(total));

@@ -13,7 +13,7 @@ use offload::Transfers;
 use planner::Strategy;
 use settings::cli::GenerateArgs;
 use settings::corpus::SplitMix;
-use settings::machine::{self, MainMemory, cores};
+use settings::machine::{self, MainMemory, SwapSpace, cores};
 use settings::size::human;
 use settings::{Communication, Failure, GradSync, Result};
 use sharding::{Mesh, OffloadPlacement, Partition, Precision, Rank, Schedule};
@@ -41,7 +41,7 @@ pub fn generate(stage: StageFactory, args: &GenerateArgs) -> Result<Vec<String>>
     let warnings = warnings.map_err(Failure::usage)?;
     warnings.iter().for_each(|warning| events::complain!("warning: {warning}"));
     let given = prompt.len();
-    check_memory((args.samples, given + args.tokens), &model, machine::memory(true))?;
+    check_memory((args.samples, given + args.tokens), &model, machine::memory(SwapSpace::Included))?;
     let mut sequences = vec![prompt; args.samples];
     let mut sampler = Sampler::new(stage, args, reader, model)?;
     let end = |tokens: &Vec<u32>| {

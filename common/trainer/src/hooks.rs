@@ -48,7 +48,10 @@ impl Hooks {
     /// Returns the hooks of `rank` in `plan`'s run, before its first step.
     pub(crate) fn new(plan: &Plan, rank: Rc<Rank>) -> Self {
         let faults = RankFaults::new(&plan.config, rank.number());
-        let stop = StopCheck::new(&plan.stop, &rank, plan.config.process.is_some());
+        let stop = match plan.config.process {
+            None => StopCheck::every_layer(&plan.stop, &rank),
+            Some(_) => StopCheck::every_micro_batch(&plan.stop, &rank),
+        };
         Hooks { faults, stop, steps: plan.config.steps, witness: plan.witness.clone(), ..Hooks::none(rank) }
     }
 

@@ -45,7 +45,7 @@ use events::{Emitter, say};
 use launch::Ranks;
 use plan::Plan;
 use settings::Config;
-use settings::cli::{Command, Program};
+use settings::cli::{Command, Help, Program};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ pub fn main_under(
             Report::read(&report).map(|report| events::say!("{}", report::diagnosis(&report).trim_end()))
         }
         Some(Command::Shell(shell)) => shell
-            .text(program.command(false))
+            .text(program.command(Help::Full))
             .map(|text| print(vec![text.trim_end().into()]))
             .map_err(Failure::run),
         None => match program::train(stage, cli.train, witness) {
@@ -124,7 +124,7 @@ pub fn train_until(
     let stop = Arc::new(StopRequest::new(stop, config.world_size));
     let plan = Plan { witness, stop, ..plan::prepare(stage, config)? };
     let recorded = plan.config.output.record.is_some();
-    let watch = recorded.then(|| Watch::start(&plan, false, Vec::new())).transpose()?;
+    let watch = recorded.then(|| Watch::record(&plan)).transpose()?;
     let emitters = match &watch {
         Some(watch) => watch.emitters.clone(),
         None => (0..plan.config.world_size).map(|rank| Emitter::silent(rank as u32)).collect(),

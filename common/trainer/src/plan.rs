@@ -14,8 +14,9 @@ use planner::{Job, Limits, Memory, Prediction, RankPrediction, RunCounts, Saving
 use report::{Measured, Peaks, Predicted, Report, memory};
 use serde_json::Value;
 use settings::data::{Data, Split};
+use settings::machine::{self, SwapSpace};
 use settings::prediction::{invalid, job};
-use settings::{Config, Failure, GradSync, Result, machine};
+use settings::{Config, Failure, GradSync, Result};
 use sharding::{MeshShape, Partition, Schedule};
 use std::ops::Range;
 use std::sync::Arc;
@@ -200,8 +201,8 @@ fn complete(stage: StageFactory, config: Config, prediction: Prediction) -> Resu
     config.offload.probe()?;
     let job = job(stage.id, &config);
     check_memory(&job, &prediction, &config)?;
-    let data =
-        Data::open(&config.corpus.source, config.model.vocabulary, config.sequence_length, config.leads())?;
+    let (vocabulary, reports_progress) = (config.model.vocabulary, config.leads());
+    let data = Data::open(&config.corpus.source, vocabulary, config.sequence_length, reports_progress)?;
     let mut model = Model::new(config.model.clone()).map_err(Failure::usage)?;
     model.rounding = config.precision.rounding;
     let pretrained = source::open_pretrained(&config, &model).map_err(Failure::usage)?;
@@ -215,7 +216,7 @@ fn complete(stage: StageFactory, config: Config, prediction: Prediction) -> Resu
         partition
     };
     let schedule = Schedule::new(&model.layout, &partition);
-    let gpus = config.hardware.open(config.world_size, config.nccl.is_some())?;
+    let gpus = config.hardware.open(config.world_size, config.nccl)?;
     let threads = (config.process.is_none()).then_some(0..config.world_size);
     let plan = Plan {
         stage,
@@ -279,7 +280,8 @@ fn check_memory(job: &Job, prediction: &Prediction, config: &Config) -> Result<(
 fn check_machine(job: &Job, prediction: &Prediction, config: &Config) -> Result<()> {
     // Ranks on GPUs allocate page-locked main memory.
     let on_gpus = config.hardware.is_gpu();
-    let Some(memory) = machine::memory(!on_gpus) else { return Ok(()) };
+    let swap_space = if on_gpus { SwapSpace::Excluded } else { SwapSpace::Included };
+    let Some(memory) = machine::memory(swap_space) else { return Ok(()) };
     let machine = memory::Machine {
         memory: &memory,
         ranks: config.ranks_here(),

@@ -146,7 +146,7 @@ fn run_as_leader(
     events::say!("{}", progress::opening(plan));
     let speed = Arc::new(Speed::of(plan));
     let metrics = Metrics::open(plan, &speed)?;
-    let watch = Watch::start(plan, true, links)?;
+    let watch = Watch::start(plan, links)?;
     let report_event = |rank: usize, event: RunEvent<'_>| {
         logs.report(rank, event);
         if let Some(metrics) = &metrics

@@ -27,7 +27,7 @@ mod weight_writer;
 mod weights;
 
 pub(crate) use exchange::share;
-use exchange::{Agreed, agree, tell_peers};
+use exchange::{Agreed, RankStatus, agree, tell_peers};
 use record::Record;
 pub(crate) use record::{Observer, RunEvent};
 use samples::Samples;
@@ -251,14 +251,15 @@ impl<'a> Worker<'a> {
     /// ranks on the loss, of which this rank has `loss_sum`. Completes the update unless it may
     /// continue in the next step.
     fn update_weights(&mut self, update: &Update, loss_sum: f64) -> Result<(StepOutcome, Agreed)> {
-        let this_rank_saving = self.saver.as_ref().is_some_and(Saver::is_busy);
+        let is_saving = self.saver.as_ref().is_some_and(Saver::is_busy);
         let targets_per_rank = self.targets as f64 / self.plan.config.world_size as f64;
         self.stage.note_loss(loss_sum / targets_per_rank);
         let outcome = self.stage.step(update)?;
         if outcome.skipped {
             abort_step(&mut self.stage, &self.rank)?;
         }
-        let agreed = agree(self.plan, &self.rank, loss_sum / self.targets as f64, this_rank_saving)?;
+        let status = RankStatus { loss: loss_sum / self.targets as f64, is_saving };
+        let agreed = agree(self.plan, &self.rank, status)?;
         if agreed.stop || !self.plan.updates_continue_after(self.hooks.step()) {
             self.stage.finish_update()?;
         }
@@ -276,7 +277,8 @@ impl<'a> Worker<'a> {
                 hooks.before_micro_batch(MicroBatch { index, count })?;
                 sum += passes.evaluate(stage, &samples.validation(index)?)?;
             }
-            agree(plan, rank, sum / samples.validation_targets()? as f64, false)
+            let loss = sum / samples.validation_targets()? as f64;
+            agree(plan, rank, RankStatus { loss, is_saving: false })
         };
         let outcome = hooks.phase(Phase::Evaluate, || rank.device.uncounted(batches));
         if matches!(outcome, Err(RankError::Stopped)) {

@@ -31,11 +31,7 @@ impl Speed {
             let here_limit = multiply_add_estimate(threads, multiplied);
             here_limit * config.world_size as f64 / here.max(1) as f64
         };
-        let limit = if config.hardware.is_gpu() {
-            config.hardware.peak_gflops(config.world_size, config.process.is_some(), config.precision)
-        } else {
-            Some(measured())
-        };
+        let limit = if config.hardware.is_gpu() { config.peak_gflops() } else { Some(measured()) };
         Speed {
             flops_per_token: config.model.flops_per_token(config.sequence_length) as f64,
             limit,

@@ -102,13 +102,14 @@ pub(crate) enum StopCheck {
 }
 
 impl StopCheck {
-    /// Returns the check of `rank`; `processes` says whether each rank is a process of its own.
-    pub(crate) fn new(request: &Arc<StopRequest>, rank: &Rank, processes: bool) -> Self {
-        if processes {
-            StopCheck::EveryMicroBatch(request.clone(), rank.group.control_channel(Topic::Ending))
-        } else {
-            StopCheck::EveryLayer(request.clone(), rank.number())
-        }
+    /// Returns the check of `rank` if all ranks are in this process.
+    pub(crate) fn every_layer(request: &Arc<StopRequest>, rank: &Rank) -> Self {
+        StopCheck::EveryLayer(request.clone(), rank.number())
+    }
+
+    /// Returns the check of `rank` if every rank has a process of its own.
+    pub(crate) fn every_micro_batch(request: &Arc<StopRequest>, rank: &Rank) -> Self {
+        StopCheck::EveryMicroBatch(request.clone(), rank.group.control_channel(Topic::Ending))
     }
 
     /// Checks before a layer of any pass.

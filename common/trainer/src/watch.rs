@@ -33,12 +33,25 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Opens the recording, if one is asked for, and the socket if `socket`. The ranks behind
+    /// Opens the recording, if one is asked for, and the socket for viewers. The ranks behind
     /// `links` are processes of their own; no events arrive from other ranks without a link.
     ///
     /// # Errors
     /// If the recording cannot be created.
-    pub(crate) fn start(plan: &Plan, socket: bool, links: Vec<(u32, TcpStream)>) -> Result<Self> {
+    pub(crate) fn start(plan: &Plan, links: Vec<(u32, TcpStream)>) -> Result<Self> {
+        Watch::open(plan, HubOptions { socket: true, ..HubOptions::default() }, links)
+    }
+
+    /// Opens the recording alone. All ranks are threads of this process.
+    ///
+    /// # Errors
+    /// If the recording cannot be created.
+    pub(crate) fn record(plan: &Plan) -> Result<Self> {
+        Watch::open(plan, HubOptions { socket: false, ..HubOptions::default() }, Vec::new())
+    }
+
+    /// Starts the hub as `options` and `plan` say.
+    fn open(plan: &Plan, options: HubOptions, links: Vec<(u32, TcpStream)>) -> Result<Self> {
         let pace = Arc::new(Pace::default());
         let start = Instant::now();
         let (far, links): (Vec<u32>, Vec<TcpStream>) = links.into_iter().unzip();
@@ -54,12 +67,11 @@ impl Watch {
         let (record, remote) = (plan.config.output.record.clone(), !far.is_empty());
         let options = HubOptions {
             record,
-            socket,
             pace: Some(pace.clone()),
             remote,
             timeout: Some(plan.config.timeout),
             complains: plan.config.screen.is_none(),
-            ..HubOptions::default()
+            ..options
         };
         let hub = Hub::start(header(plan)?, receivers, options).map_err(unwatched)?;
         let inlets = remote.then(|| Inlets::start(links, feeds, start, &pace)).transpose();

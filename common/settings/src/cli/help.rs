@@ -35,6 +35,15 @@ Examples:
   {} --data book.txt --headless --checkpoint kept --report run.json
 ";
 
+/// Which help a program prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Help {
+    /// The most important flags, for `-h`.
+    Brief,
+    /// All flags, for `--help` and the manual page.
+    Full,
+}
+
 /// A program of a stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
@@ -52,25 +61,29 @@ impl Default for Program {
 }
 
 impl Program {
-    /// Returns the definition of its command line, with a short help for `-h` if it is `brief`.
-    pub fn command(self, brief: bool) -> Command {
+    /// Returns the definition of its command line, which prints `help`.
+    pub fn command(self, help: Help) -> Command {
         let command = shell::command::<Cli>().name(self.name).version(self.version);
         let command = command.after_help(EXAMPLES.replace("{}", self.name));
         let command = command.mut_args(|arg| match ESSENTIAL.iter().find(|(id, _)| arg.get_id() == id) {
-            Some((_, words)) if brief => arg.help(*words).help_heading(None),
+            Some((_, words)) if help == Help::Brief => arg.help(*words).help_heading(None),
             Some(_) => arg,
             None => arg.hide_short_help(true),
         });
         let command =
             DISPLAY.iter().fold(command, |command, flag| command.mut_arg(flag, |arg| arg.global(true)));
-        if brief { command.help_template(BRIEF) } else { command }
+        match help {
+            Help::Brief => command.help_template(BRIEF),
+            Help::Full => command,
+        }
     }
 
     /// Parses `arguments`, of which the first is the program's name. On help, version or a usage
     /// error, prints the text and exits the process.
     pub fn parse(self, arguments: impl IntoIterator<Item = OsString>) -> Cli {
         let arguments = display_last(arguments.into_iter().collect());
-        let mut command = self.command(arguments.iter().any(|word| word == "-h"));
+        let is_brief = arguments.iter().any(|word| word == "-h");
+        let mut command = self.command(if is_brief { Help::Brief } else { Help::Full });
         let matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|error| error.exit());
         Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
     }
@@ -98,7 +111,7 @@ mod tests {
 
     fn help(flag: &str) -> String {
         let program = Program { name: "zero3", version: "1.2 (abc)" };
-        let command = program.command(flag == "-h").term_width(80);
+        let command = program.command(if flag == "-h" { Help::Brief } else { Help::Full }).term_width(80);
         command.try_get_matches_from(["zero3", flag]).unwrap_err().to_string()
     }
 

@@ -15,11 +15,11 @@ const MIB: u64 = 1 << 20;
 
 /// Returns the memory of a machine with 1000 MiB of memory, 100 MiB of swap, and `files`.
 fn found(files: &[(&str, &str)]) -> (u64, Option<PathBuf>) {
-    found_if(true, files)
+    found_if(SwapSpace::Included, files)
 }
 
-/// Returns the memory as [`found`] does; swap space counts only if `swaps`.
-fn found_if(swaps: bool, files: &[(&str, &str)]) -> (u64, Option<PathBuf>) {
+/// Returns the memory as [`found`] does, with or without the swap space.
+fn found_if(swap_space: SwapSpace, files: &[(&str, &str)]) -> (u64, Option<PathBuf>) {
     let root = tempfile::tempdir().unwrap();
     let meminfo = ("proc/meminfo", "MemTotal: 1024000 kB\nSwapTotal: 102400 kB\n");
     for (path, text) in files.iter().chain([&meminfo]) {
@@ -27,7 +27,7 @@ fn found_if(swaps: bool, files: &[(&str, &str)]) -> (u64, Option<PathBuf>) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    let memory = memory_under(root.path(), swaps).unwrap();
+    let memory = memory_under(root.path(), swap_space).unwrap();
     (memory.bytes, memory.limit)
 }
 
@@ -43,7 +43,7 @@ const V2: (&str, &str) = (
 #[test]
 fn without_a_limit_the_machines_memory_counts() {
     let all = (1100 * MIB, None);
-    assert_eq!(found_if(false, &[]), (1000 * MIB, None), "page-locked memory is not swapped");
+    assert_eq!(found_if(SwapSpace::Excluded, &[]), (1000 * MIB, None), "page-locked memory is not swapped");
     assert_eq!(found(&[]), all);
     assert_eq!(found(&[V2, ("proc/self/cgroup", "0::/a\n")]), all);
     let none = [V2, ("proc/self/cgroup", "0::/a\n"), ("sys/fs/cgroup/a/memory.max", "max\n")];

@@ -29,7 +29,15 @@ pub(super) fn tell_peers(rank: &Rank, during: &str, error: RankError) -> RankErr
     error
 }
 
-/// The values that ranks agree on at the end of a step.
+/// What one rank contributes at the end of a step or of a validation.
+pub(super) struct RankStatus {
+    /// This rank's part of the mean loss.
+    pub(super) loss: f64,
+    /// True if this rank is busy with a save.
+    pub(super) is_saving: bool,
+}
+
+/// The values that ranks agree on at the end of a step or of a validation.
 pub(super) struct Agreed {
     /// The mean loss: the sum of every rank's part.
     pub(super) loss: f64,
@@ -39,12 +47,11 @@ pub(super) struct Agreed {
     pub(super) any_rank_saving: bool,
 }
 
-/// Agrees with the other ranks. `loss` is this rank's part; `this_rank_saving` says whether it is
-/// busy with a save.
-pub(super) fn agree(plan: &Plan, rank: &Rank, loss: f64, this_rank_saving: bool) -> Result<Agreed> {
+/// Agrees with the other ranks; `status` is this rank's.
+pub(super) fn agree(plan: &Plan, rank: &Rank, status: RankStatus) -> Result<Agreed> {
     // One word: the signal of a stop request, then whether the rank is busy.
-    let mine = [plan.stop.own_signal(), u8::from(this_rank_saving), 0, 0, 0, 0, 0, 0];
-    let all = rank.group.exchange(&[loss.to_le_bytes(), mine].concat())?;
+    let mine = [plan.stop.own_signal(), u8::from(status.is_saving), 0, 0, 0, 0, 0, 0];
+    let all = rank.group.exchange(&[status.loss.to_le_bytes(), mine].concat())?;
     let word = |bytes: &[u8], index: usize| bytes.as_chunks::<8>().0[index];
     let loss = all.iter().map(|bytes| f64::from_le_bytes(word(bytes, 0))).sum();
     let stop = plan.stop.note_signals(all.iter().map(|bytes| word(bytes, 1)[0]));

@@ -98,7 +98,7 @@ impl Arguments {
     /// If its data sheet is unknown and `--peak` is not given.
     fn peak(&self) -> Result<f64, String> {
         let config = self.run(1, 1).map_err(|failure| failure.to_string())?;
-        let sheet = || Some(config.hardware.peak_gflops(1, false, config.precision)? / 1e3);
+        let sheet = || Some(config.peak_gflops()? / 1e3);
         self.peak.or_else(sheet).ok_or_else(|| {
             let name = config.hardware.name();
             format!("the data sheet of {name} is not known here: give its peak in TFLOP/s with --peak")

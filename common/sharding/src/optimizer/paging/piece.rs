@@ -25,6 +25,15 @@ pub(super) struct PagedPiece {
     pub(super) write_back: WriteBack,
 }
 
+/// What computes an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Updater {
+    /// The CPU, in main memory.
+    Cpu,
+    /// The rank's device, in its memory.
+    Device,
+}
+
 /// How updated parameters get to where they are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteBack {
@@ -46,17 +55,16 @@ pub(super) enum WriteBack {
 }
 
 impl WriteBack {
-    /// Returns how parameters of type `dtype` get to `home` from an update on the CPU (`on_cpu`) or
-    /// on the device.
-    pub(super) fn new(on_cpu: bool, home: Place, dtype: DType, device_in_main_memory: bool) -> Self {
-        match (on_cpu, home) {
-            (true, Place::Device) if device_in_main_memory => WriteBack::IntoDevice,
-            (true, Place::Device) if dtype == DType::F32 => WriteBack::MasterToDevice,
-            (true, Place::Device) => WriteBack::HostToDevice,
-            (true, Place::Disk) => WriteBack::HostToDisk,
-            (true, Place::Host) | (false, Place::Device) => WriteBack::InPlace,
-            (false, Place::Host) => WriteBack::DeviceToHost,
-            (false, Place::Disk) => WriteBack::DeviceToDisk,
+    /// Returns how parameters of type `dtype` get to `home` from an update by `updater`.
+    pub(super) fn new(updater: Updater, home: Place, dtype: DType, device_in_main_memory: bool) -> Self {
+        match (updater, home) {
+            (Updater::Cpu, Place::Device) if device_in_main_memory => WriteBack::IntoDevice,
+            (Updater::Cpu, Place::Device) if dtype == DType::F32 => WriteBack::MasterToDevice,
+            (Updater::Cpu, Place::Device) => WriteBack::HostToDevice,
+            (Updater::Cpu, Place::Disk) => WriteBack::HostToDisk,
+            (Updater::Cpu, Place::Host) | (Updater::Device, Place::Device) => WriteBack::InPlace,
+            (Updater::Device, Place::Host) => WriteBack::DeviceToHost,
+            (Updater::Device, Place::Disk) => WriteBack::DeviceToDisk,
         }
     }
 
@@ -95,10 +103,11 @@ pub(super) fn pieces(
     parameters: &UnitBuffers,
     dtype: DType,
 ) -> Vec<PagedPiece> {
-    let (on_cpu, in_main_memory) = (placement.optimizer != Place::Device, rank.device.gpu().is_none());
+    let updater = if placement.optimizer == Place::Device { Updater::Device } else { Updater::Cpu };
+    let device_in_main_memory = rank.device.gpu().is_none();
     let all = units.iter().enumerate().flat_map(|(unit, own)| {
         let home = parameters.place(unit).unwrap_or(Place::Device);
-        let write_back = WriteBack::new(on_cpu, home, dtype, in_main_memory);
+        let write_back = WriteBack::new(updater, home, dtype, device_in_main_memory);
         let (start, count) = (own.slice.start, own.states.pieces.len());
         let piece = move |(number, in_slice): (usize, Range<usize>)| {
             let in_unit = start + in_slice.start..start + in_slice.end;
@@ -118,28 +127,31 @@ mod tests {
     #[test]
     fn parameters_pass_the_places_between_their_update_and_their_storage() {
         use WriteBack::*;
-        let of = |on_cpu, home, dtype| [true, false].map(|cpu| WriteBack::new(on_cpu, home, dtype, cpu));
-        assert_eq!(of(true, Place::Device, DType::F32), [IntoDevice, MasterToDevice]);
-        assert_eq!(of(true, Place::Device, DType::Bf16), [IntoDevice, HostToDevice]);
+        let of = |updater, home, dtype| {
+            [true, false].map(|in_main_memory| WriteBack::new(updater, home, dtype, in_main_memory))
+        };
+        assert_eq!(of(Updater::Cpu, Place::Device, DType::F32), [IntoDevice, MasterToDevice]);
+        assert_eq!(of(Updater::Cpu, Place::Device, DType::Bf16), [IntoDevice, HostToDevice]);
         for dtype in [DType::F32, DType::Bf16] {
-            assert_eq!(of(true, Place::Host, dtype), [InPlace; 2]);
-            assert_eq!(of(true, Place::Disk, dtype), [HostToDisk; 2]);
-            assert_eq!(of(false, Place::Device, dtype), [InPlace; 2]);
-            assert_eq!(of(false, Place::Host, dtype), [DeviceToHost; 2]);
-            assert_eq!(of(false, Place::Disk, dtype), [DeviceToDisk; 2]);
+            assert_eq!(of(Updater::Cpu, Place::Host, dtype), [InPlace; 2]);
+            assert_eq!(of(Updater::Cpu, Place::Disk, dtype), [HostToDisk; 2]);
+            assert_eq!(of(Updater::Device, Place::Device, dtype), [InPlace; 2]);
+            assert_eq!(of(Updater::Device, Place::Host, dtype), [DeviceToHost; 2]);
+            assert_eq!(of(Updater::Device, Place::Disk, dtype), [DeviceToDisk; 2]);
         }
     }
 
     #[test]
     fn a_cpu_device_has_the_staging_buffers_of_every_device() {
         for dtype in [DType::F32, DType::Bf16] {
-            for (on_cpu, home) in [true, false]
+            for (updater, home) in [Updater::Cpu, Updater::Device]
                 .into_iter()
-                .flat_map(|on_cpu| [Place::Device, Place::Host, Place::Disk].map(|home| (on_cpu, home)))
+                .flat_map(|updater| [Place::Device, Place::Host, Place::Disk].map(|home| (updater, home)))
             {
-                let staged =
-                    [true, false].map(|cpu| WriteBack::new(on_cpu, home, dtype, cpu).has_host_staging(dtype));
-                assert_eq!(staged[0], staged[1], "{on_cpu} {home:?} {dtype:?}");
+                let staged = [true, false].map(|in_main_memory| {
+                    WriteBack::new(updater, home, dtype, in_main_memory).has_host_staging(dtype)
+                });
+                assert_eq!(staged[0], staged[1], "{updater:?} {home:?} {dtype:?}");
             }
         }
     }
