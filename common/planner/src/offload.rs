@@ -32,6 +32,16 @@ pub(crate) struct Slices {
     pub(crate) away: bool,
 }
 
+/// The slots through which pieces pass while they are updated.
+pub(crate) struct UpdateSlots {
+    /// The number of slots.
+    pub(crate) count: u64,
+    /// Bytes of one slot in main memory.
+    pub(crate) bytes_in_memory: u64,
+    /// Bytes of one slot on the device.
+    pub(crate) bytes_on_device: u64,
+}
+
 /// The slices of a rank, and where each of their states is stored.
 pub(crate) struct Offload {
     pub(crate) placement: Placement,
@@ -133,9 +143,8 @@ impl Offload {
         self.placement.optimizer == Place::Device
     }
 
-    /// Returns the buffers of the update: their number, and the bytes of one in main memory and on
-    /// the device.
-    pub(crate) fn update_slots(&self) -> (u64, u64, u64) {
+    /// Returns the slots of the update.
+    pub(crate) fn update_slots(&self) -> UpdateSlots {
         let away_at = |place| self.placement.parameters == place;
         let leaves = !self.updates_on_device();
         let needing = |needs: &dyn Fn(&Slices) -> bool| {
@@ -152,7 +161,11 @@ impl Offload {
         let on_disk = self.placement.optimizer == Place::Disk;
         let states = if on_disk { STATES * pages(any * F32) } else { 0 };
         let fetched = if leaves { 0 } else { self.parameters(needing(&|unit| unit.away)) };
-        (self.slots(), states + gradients + staged, fetched)
+        UpdateSlots {
+            count: self.slots(),
+            bytes_in_memory: states + gradients + staged,
+            bytes_on_device: fetched,
+        }
     }
 
     /// Returns the transfers of `unit`'s update.

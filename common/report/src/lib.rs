@@ -25,7 +25,7 @@ pub use kernel_shares::KernelShare;
 pub use kernels::{KernelRow, LimitRow, UNTIMED};
 pub use measured::{Measured, Peaks};
 pub use remedies::{Remedy, remedies};
-pub use report::{Report, SCHEMA};
+pub use report::{Report, SCHEMA, Trained};
 pub use rows::{
     Clocks, EvaluationRow, LinkRow, MemoryRow, ModelRow, NeighbourRow, OperationTime, StepRow, Throughput,
     TimeRow, Times, TotalRow, TrafficRow, TransferRow,

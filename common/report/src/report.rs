@@ -121,13 +121,24 @@ pub struct Report {
     pub error: Option<String>,
 }
 
+/// What a run trained, as far as its configuration does not say.
+#[derive(Clone, Copy, Debug)]
+pub struct Trained {
+    /// The stage.
+    pub stage: Stage,
+    /// The strategy, if the stage has several.
+    pub strategy: Option<Strategy>,
+    /// The number of the model's parameters.
+    pub parameters: u64,
+    /// The number of units into which the parameters are grouped.
+    pub units: usize,
+}
+
 impl Report {
     /// Combines the predictions and the measurements of all ranks.
     pub fn new(
-        (stage, strategy): (Stage, Option<Strategy>),
+        Trained { stage, strategy, parameters, units }: Trained,
         config: &Config,
-        parameters: u64,
-        units: usize,
         predicted: &Predicted,
         measured: &[Measured],
     ) -> Self {

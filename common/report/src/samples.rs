@@ -2,7 +2,7 @@
 
 use crate::compared::Predicted;
 use crate::measured::{Measured, Peaks};
-use crate::report::Report;
+use crate::report::{Report, Trained};
 use crate::rows::{Clocks, StepRow, Times};
 use clap::Parser;
 use events::{Class, Place};
@@ -51,15 +51,13 @@ pub(crate) fn one_step(flags: &str) -> Report {
         to_neighbours: vec![0; ranks],
         saving: planner::Saving::Never,
     };
-    let most_sharded = Stage::ALL[Stage::ALL.len() - 1];
-    Report::new(
-        (most_sharded, Some(Strategy::FullShard)),
-        &config,
-        918_656,
-        6,
-        &predicted,
-        &vec![measured; ranks],
-    )
+    let trained = Trained {
+        stage: Stage::ALL[Stage::ALL.len() - 1],
+        strategy: Some(Strategy::FullShard),
+        parameters: 918_656,
+        units: 6,
+    };
+    Report::new(trained, &config, &predicted, &vec![measured; ranks])
 }
 
 /// Returns a run of two ranks with `flags`, in which communication takes most of the step and rank

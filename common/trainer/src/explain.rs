@@ -23,7 +23,7 @@ pub(crate) fn rank_failure(plan: &Plan, rank: usize, error: &RankError) -> Failu
             Failure::run(format!("{error}\n\n{}", advice_on_timeout(*culprit, seconds)))
         }
         // These name the ranks that they are about.
-        error @ (RankError::Stage(sharding::Error::Collective(_)) | RankError::OtherWeights(..)) => {
+        error @ (RankError::Stage(sharding::Error::Collective(_)) | RankError::OtherWeights { .. }) => {
             Failure::run(error.to_string())
         }
         error => Failure::run(format!("rank {rank}: {error}")),

@@ -11,7 +11,7 @@ use device::cuda::Gpu;
 use events::Place;
 use model::Model;
 use planner::{Job, Limits, Memory, Prediction, RankPrediction, RunCounts, Saving, Strategy};
-use report::{Measured, Peaks, Predicted, Report, memory};
+use report::{Measured, Peaks, Predicted, Report, Trained, memory};
 use serde_json::Value;
 use settings::data::{Data, Split};
 use settings::machine::{self, SwapSpace};
@@ -338,6 +338,11 @@ pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
         to_neighbours: ranks.iter().map(|rank| rank.to_neighbours.total(done)).collect(),
         saving: plan.saving,
     };
-    let (parameters, units) = (plan.model.layout.parameters(), plan.partition.units.len());
-    Report::new((plan.stage.id, plan.strategy()), &plan.config, parameters, units, &predicted, measured)
+    let trained = Trained {
+        stage: plan.stage.id,
+        strategy: plan.strategy(),
+        parameters: plan.model.layout.parameters(),
+        units: plan.partition.units.len(),
+    };
+    Report::new(trained, &plan.config, &predicted, measured)
 }

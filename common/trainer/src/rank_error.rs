@@ -14,11 +14,16 @@ pub(crate) enum RankError {
     /// The device ran out of memory.
     #[error("{0}, in {1}")]
     OutOfMemory(OutOfMemory, Moment),
-    /// The first rank starts from different weights than most ranks; the second is one of those.
+    /// A rank starts from different weights than most ranks.
     #[error(
-        "rank {0} starts from different weights than rank {1}: give every rank the same --seed and --init-from"
+        "rank {culprit} starts from different weights than rank {usual}: give every rank the same --seed and --init-from"
     )]
-    OtherWeights(u32, u32),
+    OtherWeights {
+        /// The rank with different weights.
+        culprit: u32,
+        /// The first rank with the weights that most ranks have.
+        usual: u32,
+    },
     /// An injected fault made the rank hang until the others timed out; the message.
     #[error("{0}")]
     Stalled(String),
@@ -44,7 +49,7 @@ impl RankError {
     pub(crate) fn culprit(&self, rank: u32) -> Option<u32> {
         match self {
             RankError::Stage(sharding::Error::Collective(error)) => error.culprit(),
-            RankError::OtherWeights(culprit, _) => Some(*culprit).filter(|&culprit| culprit != rank),
+            RankError::OtherWeights { culprit, .. } => Some(*culprit).filter(|&culprit| culprit != rank),
             _ => None,
         }
     }

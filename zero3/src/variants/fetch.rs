@@ -40,8 +40,15 @@ pub struct ShardFetcher {
     micro_batches: usize,
     /// Number of forward passes that the current step, or else the previous one, has begun.
     forwards: usize,
-    /// The pass that gathered last, and the index in its order of the unit that it gathers next.
-    position: (Pass, usize),
+    position: Position,
+}
+
+/// A position in a step: which unit is gathered next.
+struct Position {
+    /// The pass that gathered last.
+    pass: Pass,
+    /// The index of the next unit in the pass's order.
+    next: usize,
 }
 
 impl ShardFetcher {
@@ -74,7 +81,7 @@ impl ShardFetcher {
             slots,
             micro_batches: setup.micro_batches,
             forwards: setup.micro_batches,
-            position: (Pass::Evaluate, 0),
+            position: Position { pass: Pass::Evaluate, next: 0 },
         }))
     }
 
@@ -91,7 +98,7 @@ impl ShardFetcher {
     ) -> Result<View<'a>> {
         self.move_to(unit, pass);
         self.ensure_fetching(unit, &mut context)?;
-        self.position.1 += 1;
+        self.position.next += 1;
         if pass == Pass::Forward {
             // After forward's last shard, backward's first shards are fetched.
             self.fetch_next(&mut context)?;
@@ -109,7 +116,7 @@ impl ShardFetcher {
             self.forwards = self.forwards % self.micro_batches + 1;
             self.freed_in_forward.clone_from(&self.frees_after_forward);
         }
-        self.position = (pass, at);
+        self.position = Position { pass, next: at };
     }
 
     /// Starts to fetch `unit`'s shard, unless a slot has it, and the shards after it.
@@ -236,20 +243,20 @@ impl ShardFetcher {
         let retains_for_backward = self.retains_for_backward();
         let in_backward =
             backward.order.iter().filter(|&&next| retains_for_backward && self.freed_in_forward[next]);
-        let forward_follows = self.position.0 == Pass::Evaluate || self.forwards < self.micro_batches;
+        let forward_follows = self.position.pass == Pass::Evaluate || self.forwards < self.micro_batches;
         let in_next_forward: &[UnitId] = if forward_follows { &forward.order } else { &[] };
         self.first(in_this_pass.chain(in_backward).chain(in_next_forward))
     }
 
     /// Returns the units that the current pass still has to gather, in order.
     fn to_gather(&self, window: &GatherWindow) -> impl Iterator<Item = &UnitId> {
-        let (pass, at) = self.position;
-        self.schedule.pass(pass).order[at..].iter().filter(move |&&next| !window.contains(next))
+        let Position { pass, next } = self.position;
+        self.schedule.pass(pass).order[next..].iter().filter(move |&&next| !window.contains(next))
     }
 
     /// True in a forward whose shards backward may find in their slots.
     fn retains_for_backward(&self) -> bool {
-        self.position.0 == Pass::Forward && self.fetches_in_backward
+        self.position.pass == Pass::Forward && self.fetches_in_backward
     }
 
     /// True while forward fetches only its own shards, so that slots retain shards for backward.

@@ -29,6 +29,15 @@ pub(crate) enum CallState {
     Running,
 }
 
+/// A rank's place in a communicator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Membership {
+    /// The rank's number in the communicator.
+    pub(crate) member: usize,
+    /// The number of ranks in the communicator.
+    pub(crate) size: usize,
+}
+
 /// An operation in place on a whole buffer on a GPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
@@ -135,13 +144,13 @@ impl Functions {
     /// Queues `transfers` as one operation.
     ///
     /// # Safety
-    /// `comm` is a communicator that is done with everything before, `member` this rank in it among
-    /// `size`. The buffers are whole, lie on the communicator's GPU, and stay there, untouched,
-    /// until the stream is past them. All ranks call with transfers that fit together.
+    /// `comm` is a communicator that is done with everything before, `membership` this rank's in it.
+    /// The buffers are whole, lie on the communicator's GPU, and stay there, untouched, until the
+    /// stream is past them. All ranks call with transfers that fit together.
     pub(crate) unsafe fn queue(
         &self,
         comm: Handle,
-        (member, size): (usize, usize),
+        membership: Membership,
         transfers: &[Transfer],
         stream: Stream,
     ) -> Result<CallState> {
@@ -150,7 +159,7 @@ impl Functions {
         self.state("ncclGroupStart", started, comm)?;
         // SAFETY: the caller's promise.
         let queued = transfers.iter().try_for_each(|transfer| unsafe {
-            let (call, code) = self.one(comm, (member, size), transfer, stream);
+            let (call, code) = self.one(comm, membership, transfer, stream);
             self.state(call, code, comm).map(drop)
         });
         // SAFETY: ends the group started above, whether or not its calls succeeded.
@@ -164,7 +173,7 @@ impl Functions {
     unsafe fn one(
         &self,
         comm: Handle,
-        (member, size): (usize, usize),
+        Membership { member, size }: Membership,
         transfer: &Transfer,
         stream: Stream,
     ) -> (&'static str, Code) {

@@ -1,7 +1,7 @@
 //! An owned communicator: made and split without blocking, one call at a time, aborted when dropped
 //! before its end.
 
-use super::calls::{CallState, CommunicatorError, Result, Transfer};
+use super::calls::{CallState, CommunicatorError, Membership, Result, Transfer};
 use super::raw::{Functions, Handle, Stream, UniqueId};
 use device::DeviceError;
 use device::cuda::{ContextWait, Runtime};
@@ -30,8 +30,7 @@ pub(crate) struct Communicator {
     handle: AtomicPtr<c_void>,
     /// Held during a call.
     busy: Mutex<()>,
-    pub(crate) member: usize,
-    pub(crate) size: usize,
+    membership: Membership,
     /// The most blocks of a kernel; `None` for NCCL's choice.
     blocks: Option<i32>,
 }
@@ -45,25 +44,30 @@ impl Communicator {
     pub(crate) unsafe fn begin(
         runtime: &Arc<Runtime>,
         id: UniqueId,
-        (member, size): (usize, usize),
+        membership: Membership,
         blocks: Option<i32>,
     ) -> Result<Self> {
         let functions = Functions::get().map_err(|error| error.to_string())?;
         runtime.enter().map_err(|error| error.to_string())?;
         // SAFETY: the caller's promise.
-        let (handle, _) = unsafe { functions.begin(size, id, member, blocks) }?;
-        Ok(Communicator::new(functions, runtime, handle, (member, size), blocks))
+        let (handle, _) = unsafe { functions.begin(membership.size, id, membership.member, blocks) }?;
+        Ok(Communicator::new(functions, runtime, handle, membership, blocks))
     }
 
     fn new(
         functions: &'static Functions,
         runtime: &Arc<Runtime>,
         handle: Handle,
-        (member, size): (usize, usize),
+        membership: Membership,
         blocks: Option<i32>,
     ) -> Self {
         let (handle, busy) = (AtomicPtr::new(handle), Mutex::new(()));
-        Communicator { functions, runtime: runtime.clone(), handle, busy, member, size, blocks }
+        Communicator { functions, runtime: runtime.clone(), handle, busy, membership, blocks }
+    }
+
+    /// Returns this rank's number in the communicator.
+    pub(crate) fn member(&self) -> usize {
+        self.membership.member
     }
 
     /// Calls with the handle, after making the GPU the thread's.
@@ -128,34 +132,34 @@ impl Communicator {
     /// untouched, until the stream is past them. All ranks enqueue transfers that fit together, in
     /// the same order.
     pub(crate) unsafe fn enqueue(&self, transfers: &[Transfer], stream: Stream) -> Result<CallState> {
-        let place = (self.member, self.size);
         // SAFETY: the caller's promise.
-        self.call(|handle| unsafe { self.functions.queue(handle, place, transfers, stream) })
+        self.call(|handle| unsafe { self.functions.queue(handle, self.membership, transfers, stream) })
     }
 
-    /// Splits it: ranks of the same `color` form a communicator, in the order of their places.
+    /// Splits it: ranks of the same `color` form a communicator, in the order of their members.
     /// Returns `None` without a colour.
     ///
     /// # Safety
-    /// Every rank calls it, with nothing queued; `place` is this rank's and the size of its new
-    /// communicator.
+    /// Every rank calls it, with nothing queued; `membership` is this rank's in its new communicator.
     pub(crate) unsafe fn split(
         &self,
         color: Option<usize>,
-        place: (usize, usize),
+        membership: Membership,
         give_up: GiveUp<'_>,
     ) -> Result<Option<Self>> {
         // NCCL writes the new handle here at some time: free the place only once it has.
         let made = Box::into_raw(Box::new(std::ptr::null_mut()));
         // SAFETY: the caller's promise; the place stays until the communicator is done.
-        self.call(|handle| unsafe { self.functions.begin_split(handle, color, place.0, self.blocks, made) })?;
+        self.call(|handle| unsafe {
+            self.functions.begin_split(handle, color, membership.member, self.blocks, made)
+        })?;
         self.settle(give_up)?;
         // SAFETY: made above, and NCCL is done with it.
         let handle = *unsafe { Box::from_raw(made) };
         if color.is_none() || handle.is_null() {
             return Ok(None);
         }
-        let child = Communicator::new(self.functions, &self.runtime, handle, place, self.blocks);
+        let child = Communicator::new(self.functions, &self.runtime, handle, membership, self.blocks);
         child.settle(give_up)?;
         Ok(Some(child))
     }

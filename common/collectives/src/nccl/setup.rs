@@ -1,5 +1,6 @@
 //! How ranks get communicators, and what can prevent it.
 
+use super::calls::Membership;
 use super::communicator::Communicator;
 use super::memory_probe::{MemoryProbe, Uuid};
 use super::raw::{Functions, OLDEST, UniqueId};
@@ -257,9 +258,10 @@ impl<'a> Setup<'a> {
 
     /// Returns this rank's end of the communicator of all ranks.
     fn connect(&self, peers: &[Peer]) -> Result<Communicator, CollectiveError> {
-        let place = (self.control.member(), peers.len());
+        let membership = Membership { member: self.control.member(), size: peers.len() };
         // SAFETY: all ranks have exchanged identifiers, and call this with the first rank's.
-        let communicator = unsafe { Communicator::begin(self.runtime, peers[0].id, place, max_ctas(peers)) };
+        let communicator =
+            unsafe { Communicator::begin(self.runtime, peers[0].id, membership, max_ctas(peers)) };
         let communicator = communicator.map_err(|reason| self.refused(reason))?;
         self.control.report_steps(1);
         let waited = RefCell::new(stopwatch(Duration::ZERO, self.timeout));

@@ -208,7 +208,7 @@ impl WatchedCommunicator {
         let fewest = reports.iter().min();
         let mut awaited = (0..reports.len()).filter(|&member| reports.get(member) == fewest);
         let are_blocked =
-            awaited.all(|one| one != self.communicator.member && self.control.is_member_blocked(one));
+            awaited.all(|one| one != self.communicator.member() && self.control.is_member_blocked(one));
         let time = &mut *lock(&self.blocked);
         let now = Instant::now();
         let passed = now.saturating_duration_since(std::mem::replace(&mut time.last_poll, now));
@@ -234,7 +234,7 @@ impl WatchedCommunicator {
         let (first, broken) = self.oldest();
         let during = first.as_ref().map_or("its work on the GPU".into(), |first| first.label.clone());
         if let Some(reason) = broken {
-            return Some(Blame { culprit: Some(self.communicator.member), during, reason });
+            return Some(Blame { culprit: Some(self.communicator.member()), during, reason });
         }
         if let Err(error) = self.communicator.state_unless_busy() {
             let culprit = match self.verdict(&error, first.map(|first| first.step)) {
@@ -275,7 +275,7 @@ impl WatchedCommunicator {
     /// until the timeout for the group to fail: another rank may know which.
     fn verdict(&self, error: &CommunicatorError, step: Option<u64>) -> Verdict {
         if !error.blames_another {
-            return Verdict::Blame(Some(self.communicator.member));
+            return Verdict::Blame(Some(self.communicator.member()));
         }
         let waited = lock(&self.lost)
             .get_or_insert_with(|| stopwatch(Duration::ZERO, self.timeout))
@@ -286,7 +286,7 @@ impl WatchedCommunicator {
     /// Returns another member whose latest report says that it had not taken step number `step`.
     fn member_behind(&self, step: Option<u64>) -> Option<usize> {
         let (step, reports) = (step?, self.control.reported_steps());
-        let behind = |&other: &usize| other != self.communicator.member && reports[other] < step;
+        let behind = |&other: &usize| other != self.communicator.member() && reports[other] < step;
         (0..reports.len()).find(behind)
     }
 
@@ -294,7 +294,7 @@ impl WatchedCommunicator {
     /// ending, if it is known, and the reason.
     pub(crate) fn blame_for_timeout(&self, step: Option<u64>) -> (Option<usize>, String) {
         let (culprit, waited) = (self.member_behind(step), self.timeout);
-        let me = self.control.global_ranks()[self.communicator.member];
+        let me = self.control.global_ranks()[self.communicator.member()];
         let reason = match culprit {
             Some(culprit) => {
                 let rank = self.control.global_ranks()[culprit];

@@ -82,18 +82,18 @@ impl Walk<'_> {
     /// Allocates the buffers of the CPU's update.
     fn take_buffers(&mut self) {
         if !self.offload.updates_on_device() {
-            let (slots, in_memory, _) = self.offload.update_slots();
-            self.buffers = Some(self.host.allocate(Class::Workspace, slots * in_memory));
+            let slots = self.offload.update_slots();
+            self.buffers = Some(self.host.allocate(Class::Workspace, slots.count * slots.bytes_in_memory));
         }
     }
 
     /// Updates the offloaded states, piece by piece. Its transfers include those that were read
     /// ahead. The CPU's update has its buffers from the start.
     pub(super) fn update(&mut self) {
-        let (slots, in_memory, on_device) = self.offload.update_slots();
-        let in_memory = if self.offload.updates_on_device() { in_memory } else { 0 };
-        let in_memory = self.host.allocate(Class::Workspace, slots * in_memory);
-        let on_device = self.device.allocate(Class::Workspace, slots * on_device);
+        let slots = self.offload.update_slots();
+        let bytes_in_memory = if self.offload.updates_on_device() { slots.bytes_in_memory } else { 0 };
+        let in_memory = self.host.allocate(Class::Workspace, slots.count * bytes_in_memory);
+        let on_device = self.device.allocate(Class::Workspace, slots.count * slots.bytes_on_device);
         for unit in &self.offload.units {
             self.counter.transfers.add(&self.offload.updates(unit), 1);
         }

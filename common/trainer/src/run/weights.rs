@@ -41,7 +41,7 @@ pub(super) fn first_weights(plan: &Plan, rank: &Rank, hooks: &Hooks) -> Result<A
 fn agree_on_start(rank: &Rank, mine: [u8; 32]) -> Result<()> {
     match odd_one(&rank.group.exchange(&mine)?) {
         None => Ok(()),
-        Some((culprit, other)) => Err(RankError::OtherWeights(culprit as u32, other as u32)),
+        Some((odd, usual)) => Err(RankError::OtherWeights { culprit: odd as u32, usual: usual as u32 }),
     }
 }
 
