@@ -42,6 +42,20 @@ pub(crate) fn fit_groups(args: &mut TrainArgs, findings: &mut Findings) {
     }
 }
 
+/// Checks that the two sizes, times the `split` by other kinds of parallelism, are `gpus` ranks.
+fn check_ranks((shard, replicate, split): (usize, usize, usize), gpus: usize) -> Result<(), String> {
+    let ranks = shard.saturating_mul(replicate).saturating_mul(split);
+    if ranks == gpus {
+        return Ok(());
+    }
+    let others =
+        if split == 1 { String::new() } else { format!(" × {split} for other kinds of parallelism") };
+    Err(format!(
+        "{SHARD} {shard} × {REPLICATE} {replicate}{others} is {ranks} ranks, not {gpus} (--gpus)\n\
+         --gpus {ranks} would fit; or change one of the sizes."
+    ))
+}
+
 /// Sets the strategy of `args` from the two sizes in the file, unless a flag says otherwise.
 ///
 /// # Errors
@@ -63,16 +77,7 @@ pub(crate) fn settle(args: &mut TrainArgs, entries: &Entries, findings: &mut Fin
         return Ok(());
     }
     let split: usize = SPLITS.iter().filter_map(|path| size(path)).product();
-    let ranks = shard.saturating_mul(replicate).saturating_mul(split);
-    if ranks != args.gpus {
-        let others =
-            if split == 1 { String::new() } else { format!(" × {split} for other kinds of parallelism") };
-        return Err(format!(
-            "{SHARD} {shard} × {REPLICATE} {replicate}{others} is {ranks} ranks, not {} (--gpus)\n\
-             --gpus {ranks} would fit; or change one of the sizes.",
-            args.gpus
-        ));
-    }
+    check_ranks((shard, replicate, split), args.gpus)?;
     let strategy = match (shard, replicate) {
         (1, 1) | (2.., 1) => return Ok(()),
         (1, _) => Strategy::NoShard,

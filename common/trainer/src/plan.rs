@@ -9,7 +9,7 @@ use crate::{checkpoints, contribution, faults, outputs};
 use checkpoint::{Checkpoints, ModelFiles, Reader, RunLock};
 use device::cuda::Gpu;
 use events::Place;
-use model::Model;
+use model::{Layout, Model};
 use planner::{Job, Limits, Memory, Prediction, RankPrediction, RunCounts, Saving, Strategy};
 use report::{Measured, Peaks, Predicted, Report, Trained, memory};
 use serde_json::Value;
@@ -209,12 +209,7 @@ fn complete(stage: StageFactory, config: Config, prediction: Prediction) -> Resu
     let model_files = source::model_files(&config, pretrained.as_deref()).map_err(Failure::usage)?;
     outputs::probe(&config, pretrained.as_deref())?;
     let (checkpoints, lock) = checkpoints::open(&config)?.unzip();
-    let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
-    let partition = if stage.sharded.parameters {
-        partition.with_persistent_tensors(config.communication.persistence_limits())
-    } else {
-        partition
-    };
+    let partition = partition(stage, &config, &model.layout, job.shards() as usize);
     let schedule = Schedule::new(&model.layout, &partition);
     let gpus = config.hardware.open(config.world_size, config.nccl)?;
     let threads = (config.process.is_none()).then_some(0..config.world_size);
@@ -241,6 +236,16 @@ fn complete(stage: StageFactory, config: Config, prediction: Prediction) -> Resu
     match threads {
         Some(ranks) => plan.resumed(ranks, &resume::alone),
         None => Ok(plan),
+    }
+}
+
+/// Returns the units of `layout`, each cut into `shards` slices, as `stage` and `config` say.
+fn partition(stage: StageFactory, config: &Config, layout: &Layout, shards: usize) -> Partition {
+    let partition = Partition::new(layout, config.wrap, shards);
+    if stage.sharded.parameters {
+        partition.with_persistent_tensors(config.communication.persistence_limits())
+    } else {
+        partition
     }
 }
 

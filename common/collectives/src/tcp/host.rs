@@ -134,24 +134,40 @@ fn gather(
             return Err(incomplete(options, joiners, acceptor));
         };
         let soon = (*deadline).min(Instant::now() + REGISTRATION);
-        let problem = match receive::<Hello>(Until(&link, soon)) {
-            Ok(hello) => match objection(options, joiners, rank, &hello) {
-                None => {
-                    let Ok(peer) = link.peer_addr() else { continue };
-                    *deadline = (*deadline).min(Instant::now() + hello.left.min(options.timeout));
-                    joiners.admit(rank, Joiner { link, ip: peer.ip().to_canonical(), hello });
-                    continue;
-                }
-                Some(problem) => problem,
-            },
-            Err(unread) => match unread.other_version(0, rank) {
-                Some(problem) => problem,
-                // The joiner's process has ended, or hangs.
-                None => continue,
-            },
+        let hello = match registration(options, joiners, (rank, &link), soon) {
+            Ok(Some(hello)) => hello,
+            Ok(None) => continue,
+            Err(problem) => {
+                joiners.rejected.push((rank, link));
+                return Err(problem);
+            }
         };
-        joiners.rejected.push((rank, link));
-        return Err(problem);
+        let Ok(peer) = link.peer_addr() else { continue };
+        *deadline = (*deadline).min(Instant::now() + hello.left.min(options.timeout));
+        joiners.admit(rank, Joiner { link, ip: peer.ip().to_canonical(), hello });
+    }
+}
+
+/// Reads the registration of a rank from its link, until `end`. Returns `None` if the rank's
+/// process has ended, or hangs.
+///
+/// # Errors
+/// Why the job cannot start with this rank.
+fn registration(
+    options: &JoinOptions,
+    joiners: &Joiners,
+    (rank, link): (u32, &TcpStream),
+    end: Instant,
+) -> Result<Option<Hello>, String> {
+    match receive::<Hello>(Until(link, end)) {
+        Ok(hello) => match objection(options, joiners, rank, &hello) {
+            None => Ok(Some(hello)),
+            Some(problem) => Err(problem),
+        },
+        Err(unread) => match unread.other_version(0, rank) {
+            None => Ok(None),
+            Some(problem) => Err(problem),
+        },
     }
 }
 

@@ -25,6 +25,11 @@ const OPTIMIZER_BUFFERS: &str = "zero_optimization.offload_optimizer.buffer_coun
 const UNIT: &str = "fsdp_config.fsdp_min_num_params";
 const POLICY: &str = "fsdp_config.fsdp_auto_wrap_policy";
 
+/// Returns the value at `path`, if it is a number of at least 1.
+fn set<'a>(entries: &'a Entries, path: &str) -> Option<&'a Node> {
+    entries.get(path).filter(|value| value.as_number().is_some_and(|number| number >= 1.0))
+}
+
 impl Merging {
     /// Checks keys that depend on each other.
     pub(super) fn check_together(&mut self, entries: &Entries) {
@@ -37,6 +42,7 @@ impl Merging {
             self.check_autocast(entries);
         }
         self.check_offload(entries);
+        self.check_gathering_ahead(entries);
         self.check_flags(entries);
         self.check_gradients(entries);
         let total = "scheduler.params.total_num_steps";
@@ -55,9 +61,9 @@ impl Merging {
         }
     }
 
-    /// Checks flags against keys that set the same value under another name. A key that makes a
-    /// flag meaningless is an error. If the values differ, the flag's is used, with a warning.
-    fn check_flags(&mut self, entries: &Entries) {
+    /// Checks flags and keys about gathering ahead, which change nothing without overlap. It is an
+    /// error if a key makes a flag meaningless, and a warning if a flag makes a key meaningless.
+    fn check_gathering_ahead(&mut self, entries: &Entries) {
         let Merging { args, findings: Findings { file, warnings, errors, .. }, .. } = self;
         let typed = |id| args.given.typed(id);
         if args.communication.no_overlap && typed("no_overlap").is_none() {
@@ -69,11 +75,8 @@ impl Merging {
                 ));
             }
         }
-        let set = |path, least: f64| {
-            entries.get(path).filter(|value| value.as_number().is_some_and(|n| n >= least))
-        };
         let gathers = args.file_only.stage.is_none_or(|stage| stage.sharded().parameters);
-        if let Some(value) = set(AHEAD, 1.0)
+        if let Some(value) = set(entries, AHEAD)
             && gathers
             && args.communication.no_overlap
             && typed("prefetch_bucket").is_none()
@@ -84,9 +87,17 @@ impl Merging {
                 asked(AHEAD, value)
             ));
         }
-        let groups = set(MICS, 1.0).filter(|_| args.sharding.strategy == Some(Strategy::HybridShard));
+    }
+
+    /// Checks flags against keys that set the same value under another name. If the values differ,
+    /// the flag's is used, with a warning.
+    fn check_flags(&mut self, entries: &Entries) {
+        let Merging { args, findings: Findings { file, warnings, .. }, .. } = self;
+        let typed = |id| args.given.typed(id);
+        let set = |path| set(entries, path);
+        let groups = set(MICS).filter(|_| args.sharding.strategy == Some(Strategy::HybridShard));
         // The optimizer's own count sets the flag, and reports that itself.
-        let buffers = set(PARAMETERS_BUFFERS, 1.0)
+        let buffers = set(PARAMETERS_BUFFERS)
             .filter(|_| entries.get(OPTIMIZER_BUFFERS).is_none() && args.offload.parameters != Place::Device);
         let sizes = [
             (MICS, groups, "shard_group_size", args.sharding.shard_group_size),
@@ -99,12 +110,10 @@ impl Merging {
                 warnings.push(contradiction(file, &asked(path, value), &typed_as(id), flag));
             }
         }
-        if let (Some(value), Some(flag)) = (set(REUSE, 1.0), typed("reshard_last")) {
+        if let (Some(value), Some(flag)) = (set(REUSE), typed("reshard_last")) {
             warnings.push(contradiction(file, &asked(REUSE, value), &typed_as("reshard_last"), flag));
         }
-        if let Some(value) =
-            set(UNIT, 1.0).filter(|_| entries.get(POLICY).is_none() && typed("wrap").is_none())
-        {
+        if let Some(value) = set(UNIT).filter(|_| entries.get(POLICY).is_none() && typed("wrap").is_none()) {
             let what = asked(UNIT, value);
             warnings.push(format!("{file}: {what} changes nothing without {POLICY} SIZE_BASED_WRAP"));
         }
