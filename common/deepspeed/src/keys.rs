@@ -2,8 +2,9 @@
 
 use crate::Resolved;
 use crate::hjson;
-use crate::node::{Node, WHOLE};
+use crate::node::Node;
 use settings::cli::TrainArgs;
+use settings::size::LARGEST_EXACT;
 
 /// The values that a key takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -214,7 +215,7 @@ impl Key {
     pub fn expected(&self) -> String {
         let kind = match self.kind {
             Kind::Flag => "true or false".into(),
-            Kind::Count(low, high) if high as f64 >= WHOLE => format!("a whole number from {low}"),
+            Kind::Count(low, high) if high >= LARGEST_EXACT => format!("a whole number from {low}"),
             Kind::Count(low, high) => format!("a whole number from {low} to {high}"),
             Kind::Number(low, high) if high == f64::MAX => format!("a number from {low}"),
             Kind::Number(low, high) => format!("a number from {low} to {high}"),

@@ -1,6 +1,7 @@
 //! A configuration file as a tree. Unlike a map it keeps order and repeated keys.
 
 use serde::ser::{Serialize, Serializer};
+use settings::size::LARGEST_EXACT;
 use std::fmt;
 
 /// A value in a configuration file.
@@ -132,7 +133,9 @@ impl Serialize for Node {
         match self {
             Node::Null => serializer.serialize_unit(),
             Node::Flag(flag) => serializer.serialize_bool(*flag),
-            Node::Number(n) if n.fract() == 0.0 && n.abs() <= WHOLE => serializer.serialize_i64(*n as i64),
+            Node::Number(n) if n.fract() == 0.0 && n.abs() <= LARGEST_EXACT as f64 => {
+                serializer.serialize_i64(*n as i64)
+            }
             Node::Number(n) => serializer.serialize_f64(*n),
             Node::Text(text) => serializer.serialize_str(text),
             Node::List(items) => serializer.collect_seq(items),
@@ -140,9 +143,6 @@ impl Serialize for Node {
         }
     }
 }
-
-/// The largest number up to which an f64 holds every whole number.
-pub(crate) const WHOLE: f64 = 9_007_199_254_740_992.0;
 
 /// True if `value` is the word `none`.
 pub(crate) fn is_none(value: &Node) -> bool {

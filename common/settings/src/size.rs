@@ -42,7 +42,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
 /// A sentence that says what is accepted.
 pub fn elements(text: &str, low: u64) -> Result<usize, String> {
     let number: f64 = text.replace('_', "").parse().unwrap_or(f64::NAN);
-    if number.fract() == 0.0 && (low as f64..=MOST_ELEMENTS).contains(&number) {
+    if number.fract() == 0.0 && (low as f64..=LARGEST_EXACT as f64).contains(&number) {
         return Ok(number as usize);
     }
     Err(format!("write a whole number of elements from {low} to 2^53, such as 200000 or 5e8"))
@@ -61,8 +61,8 @@ pub fn number(
     }
 }
 
-/// The largest number up to which an f64 holds every whole number.
-const MOST_ELEMENTS: f64 = (1u64 << 53) as f64;
+/// The largest number up to which an f64 holds every whole number: 2^53.
+pub const LARGEST_EXACT: u64 = 1 << 53;
 
 /// Formats a time in whole seconds: `0:07`, `1:02:33`.
 pub fn clock(time: Duration) -> String {

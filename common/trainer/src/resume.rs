@@ -7,6 +7,7 @@ mod identity;
 pub(crate) use agreement::{DamagedCheckpoints, Exchange, Unfit, alone, listed, newest_intact, unanimous};
 pub(crate) use identity::identity;
 
+use crate::states::HeldSlices;
 use crate::witness::{At, Milestone, Witness};
 use checkpoint::{CheckpointError, Checkpoints, ModelFiles, OpenCheckpoint, RunLock};
 use events::header::Sharded;
@@ -142,17 +143,10 @@ impl ResumeState {
         if let Some(witness) = run.witness {
             witness.on_milestone(At { step: 0, rank }, Milestone::Resuming);
         }
-        for (unit, shape) in run.partition.units.iter().enumerate() {
-            let held = |is_sharded: bool| {
-                if is_sharded {
-                    run.partition.slice(unit, rank % run.partition.shards)
-                } else {
-                    0..shape.padded
-                }
-            };
-            let weights = held(run.sharded.parameters && !shape.persistent);
-            let moments = held(run.sharded.optimizer);
-            let wanted = TrainingState::ALL.into_iter().zip([&weights, &moments, &moments]);
+        for unit in 0..run.partition.units.len() {
+            let held = HeldSlices::of(run.partition, run.sharded, unit, rank % run.partition.shards);
+            let wanted = [&held.parameters, &held.optimizer, &held.optimizer];
+            let wanted = TrainingState::ALL.into_iter().zip(wanted);
             for (state, slice) in wanted {
                 for TensorPart { tensor, elements, .. } in run.partition.parts(unit, slice) {
                     self.checkpoint.verify(state, tensor, &elements)?;

@@ -41,11 +41,6 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Returns the elements of `unit` that this rank owns.
-    pub(crate) fn slice(&self, unit: UnitId) -> Range<usize> {
-        self.partition.slice(unit, self.rank.shard())
-    }
-
     /// Returns all units.
     pub(crate) fn units(&self) -> Range<UnitId> {
         0..self.partition.units.len()

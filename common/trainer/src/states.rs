@@ -5,8 +5,8 @@ use device::{Buffer, Class, DType, Place};
 use events::header::Sharded;
 use offload::{Extent, OnDisk, TransferLabel};
 use sharding::{
-    AdamWShard, Optimizer, OwnSlice, Result, States, Storage, TrainingState, UnitBuffers, UnitId,
-    WeightSource, source,
+    AdamWShard, Optimizer, OwnSlice, Partition, Result, States, Storage, TrainingState, Unit, UnitBuffers,
+    UnitId, WeightSource, source,
 };
 use std::ops::Range;
 
@@ -20,6 +20,28 @@ pub struct ModelStates {
     pub optimizer: Optimizer,
 }
 
+/// The elements of one unit that a rank holds of each model state.
+pub(crate) struct HeldSlices {
+    pub(crate) parameters: Range<usize>,
+    pub(crate) gradients: Range<usize>,
+    /// Master weights, momentum and variance.
+    pub(crate) optimizer: Range<usize>,
+}
+
+impl HeldSlices {
+    /// Returns the elements of `unit` that the owner of `shard` holds: its slice of states that are
+    /// `sharded`, and the others in full. It holds a persistent unit's parameters in full.
+    pub(crate) fn of(partition: &Partition, sharded: Sharded, unit: UnitId, shard: usize) -> Self {
+        let Unit { padded, persistent, .. } = partition.units[unit];
+        let held = |sharded| if sharded { partition.slice(unit, shard) } else { 0..padded };
+        HeldSlices {
+            parameters: held(sharded.parameters && !persistent),
+            gradients: held(sharded.gradients),
+            optimizer: held(sharded.optimizer),
+        }
+    }
+}
+
 impl Setup {
     /// Allocates the model states that this rank holds between steps: its slice of states that are
     /// `sharded`, and the others in full. Persistent units keep their parameters in full, and on
@@ -28,17 +50,16 @@ impl Setup {
     /// # Errors
     /// If a place is full, or the source of the weights fails.
     pub fn model_states(&self, sharded: Sharded) -> Result<ModelStates> {
-        let full = |unit: UnitId| 0..self.partition.units[unit].padded;
         let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
         for unit in self.units() {
-            let held = |sharded| if sharded { self.slice(unit) } else { full(unit) };
+            let held = HeldSlices::of(&self.partition, sharded, unit, self.rank.shard());
             let cut = sharded.parameters && !self.partition.units[unit].persistent;
             let place = if cut { self.placement.parameters } else { Place::Device };
-            parameters.push((self.parameters(unit, held(cut), place)?, held(cut)));
+            parameters.push((self.parameters(unit, held.parameters.clone(), place)?, held.parameters));
             let is_offloaded = sharded.gradients && self.gradients_are_offloaded();
             let place = if is_offloaded { Place::Host } else { Place::Device };
-            gradients.push((self.gradients(held(sharded.gradients), place)?, held(sharded.gradients)));
-            let slice = held(sharded.optimizer);
+            gradients.push((self.gradients(held.gradients.clone(), place)?, held.gradients));
+            let slice = held.optimizer;
             let states = self.optimizer(unit, slice.clone())?;
             optimizer.push(OwnSlice { slice, states, gather_after_update: sharded.optimizer && !cut });
         }

@@ -14,6 +14,7 @@ mod zero;
 
 use super::keys::{Key, Kind};
 use super::node::Node;
+use settings::size::LARGEST_EXACT;
 
 pub(crate) use accelerate::CONFIG_FILE;
 pub(crate) use precision::{
@@ -50,7 +51,7 @@ pub(crate) fn is_accelerates(key: &Key) -> bool {
 
 /// Returns the kind of whole numbers from `low`.
 const fn from(low: u64) -> Kind {
-    Kind::Count(low, 1 << 53)
+    Kind::Count(low, LARGEST_EXACT)
 }
 
 fn count(value: &Node) -> usize {
