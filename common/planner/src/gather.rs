@@ -57,7 +57,7 @@ impl<'a> GatherWindow<'a> {
             gathering: Gathering { ahead, ..job.gathering },
             reuse: if job.strategy.reshards_after_forward() { job.gathering.reuse } else { u64::MAX },
             bytes_per_element: job.recipe.weights,
-            fetches: offload.units.iter().map(|unit| unit.away.then(|| offload.fetches(unit))).collect(),
+            fetches: offload.units.iter().map(|unit| unit.offloaded.then(|| offload.fetches(unit))).collect(),
             slots: offload.fetch_slots().0 as usize,
             held: VecDeque::new(),
             secondary: job.secondary_shards.is_some(),

@@ -29,7 +29,7 @@ pub(crate) struct Slices {
     pub(crate) gradients: u64,
     pub(crate) optimizer: u64,
     /// Whether its parameters are offloaded.
-    pub(crate) away: bool,
+    pub(crate) offloaded: bool,
 }
 
 /// The slots through which pieces pass while they are updated.
@@ -49,7 +49,7 @@ pub(crate) struct Offload {
     /// Bytes per element of reduced gradients.
     reduced: u64,
     /// Whether reduced gradients are accumulated in main memory, next to the optimizer's states.
-    pub(crate) follows: bool,
+    pub(crate) gradients_offloaded: bool,
     /// Whether an update may continue while the next forward computes.
     overlap: bool,
     /// Ranks that hold the same slices of optimizer states, and share the work of saving them.
@@ -67,13 +67,15 @@ impl Offload {
             parameters: slice(unit, sharded.parameters && !unit.persistent),
             gradients: slice(unit, sharded.gradients),
             optimizer: slice(unit, sharded.optimizer),
-            away: placement.parameters != Place::Device && !unit.persistent,
+            offloaded: placement.parameters != Place::Device && !unit.persistent,
         };
         Offload {
             placement,
             recipe: job.recipe,
             reduced: job.made_for_the_wire().unwrap_or(job.recipe.gradients),
-            follows: placement.optimizer == Place::Host && sharded.gradients && !job.strategy.forms_groups(),
+            gradients_offloaded: placement.optimizer == Place::Host
+                && sharded.gradients
+                && !job.strategy.forms_groups(),
             overlap: job.overlap,
             holders: job.world_size as u64 / job.shards(),
             units: units.iter().map(slices).collect(),
@@ -81,17 +83,20 @@ impl Offload {
     }
 
     /// Returns the bytes of `unit` stored in `place`, main memory or a disk, between steps.
-    pub(crate) fn resting(&self, unit: &Slices, place: Place) -> ModelStates {
+    pub(crate) fn stored(&self, unit: &Slices, place: Place) -> ModelStates {
         let rounded = |bytes| if place == Place::Disk { pages(bytes) } else { bytes };
-        let only = |rests: bool, bytes| if rests { bytes } else { 0 };
+        let only = |is_stored: bool, bytes| if is_stored { bytes } else { 0 };
         let state = self.pieces(unit.optimizer).map(|piece| piece.times * rounded(piece.elements * F32));
         let state = only(self.placement.optimizer == place, state.sum());
         ModelStates {
             weights: only(
-                unit.away && self.placement.parameters == place,
+                unit.offloaded && self.placement.parameters == place,
                 rounded(self.parameters(unit.parameters)),
             ),
-            gradients: only(self.follows && place == Place::Host, unit.gradients * self.recipe.gradients),
+            gradients: only(
+                self.gradients_offloaded && place == Place::Host,
+                unit.gradients * self.recipe.gradients,
+            ),
             master: state,
             momentum: state,
             variance: state,
@@ -105,7 +110,7 @@ impl Offload {
     }
 
     /// Returns the bytes of `unit`'s reduced gradients in flight to main memory.
-    pub(crate) fn arriving(&self, unit: usize) -> u64 {
+    pub(crate) fn reduced_bytes(&self, unit: usize) -> u64 {
         self.units[unit].gradients * self.reduced
     }
 
@@ -145,22 +150,23 @@ impl Offload {
 
     /// Returns the slots of the update.
     pub(crate) fn update_slots(&self) -> UpdateSlots {
-        let away_at = |place| self.placement.parameters == place;
-        let leaves = !self.updates_on_device();
+        let stored_in = |place| self.placement.parameters == place;
+        let on_cpu = !self.updates_on_device();
         let needing = |needs: &dyn Fn(&Slices) -> bool| {
             let elements = self.units.iter().filter(|unit| needs(unit)).map(|unit| unit.optimizer);
             elements.max().unwrap_or(0).min(self.placement.sub_group_size())
         };
         let any = needing(&|_| true);
-        let gradients = if leaves && !self.follows { any * self.recipe.gradients } else { 0 };
+        let gradients = if on_cpu && !self.gradients_offloaded { any * self.recipe.gradients } else { 0 };
         let staged = needing(&|unit| {
-            leaves && !unit.away && self.recipe.weights != F32 || unit.away && away_at(Place::Disk)
+            on_cpu && !unit.offloaded && self.recipe.weights != F32
+                || unit.offloaded && stored_in(Place::Disk)
         });
         let staged = self.parameters(staged);
-        let staged = if away_at(Place::Disk) { pages(staged) } else { staged };
+        let staged = if stored_in(Place::Disk) { pages(staged) } else { staged };
         let on_disk = self.placement.optimizer == Place::Disk;
         let states = if on_disk { STATES * pages(any * F32) } else { 0 };
-        let fetched = if leaves { 0 } else { self.parameters(needing(&|unit| unit.away)) };
+        let fetched = if on_cpu { 0 } else { self.parameters(needing(&|unit| unit.offloaded)) };
         UpdateSlots {
             count: self.slots(),
             bytes_in_memory: states + gradients + staged,
@@ -172,16 +178,16 @@ impl Offload {
     pub(crate) fn updates(&self, unit: &Slices) -> Transfers {
         let mut all = Transfers::default();
         for piece in self.pieces(unit.optimizer) {
-            all.add(&self.updates_piece(unit.away, piece), piece.times);
+            all.add(&self.updates_piece(unit.offloaded, piece), piece.times);
         }
         all
     }
 
     /// Returns the transfers of the update of one of `piece`.
-    fn updates_piece(&self, away: bool, piece: Pieces) -> Transfers {
+    fn updates_piece(&self, offloaded: bool, piece: Pieces) -> Transfers {
         let mut moved = Transfers::default();
         let mut count = |route, bytes| moved.count(route, bytes);
-        let leaves = !self.updates_on_device();
+        let on_cpu = !self.updates_on_device();
         let bytes = self.parameters(piece.elements);
         let on_disk = if piece.in_pages { pages(bytes) } else { bytes };
         if self.placement.optimizer == Place::Disk {
@@ -190,11 +196,11 @@ impl Offload {
                 count(Route::HostToDisk, pages(piece.elements * F32));
             }
         }
-        if leaves && !self.follows {
+        if on_cpu && !self.gradients_offloaded {
             count(Route::DeviceToHost, piece.elements * self.recipe.gradients);
         }
-        let parameters = if away { self.placement.parameters } else { Place::Device };
-        match (leaves, parameters) {
+        let parameters = if offloaded { self.placement.parameters } else { Place::Device };
+        match (on_cpu, parameters) {
             (true, Place::Device) => count(Route::HostToDevice, bytes),
             (true, Place::Disk) => count(Route::HostToDisk, on_disk),
             (true, Place::Host) | (false, Place::Device) => {}
@@ -219,7 +225,7 @@ impl Offload {
     /// not on the device already.
     pub(crate) fn fetches(&self, unit: &Slices) -> Transfers {
         let mut moved = Transfers::default();
-        if unit.away {
+        if unit.offloaded {
             let bytes = self.parameters(unit.parameters);
             if self.placement.parameters == Place::Disk {
                 moved.count(Route::DiskToHost, pages(bytes));
@@ -235,8 +241,9 @@ impl Offload {
         let mut moved = Transfers::default();
         // An update with units to gather, while others are stored on disk, finishes before the step
         // ends.
-        let all_away = self.units.iter().all(|unit| unit.away) && self.placement.parameters == Place::Disk;
-        if self.overlap && all_away && !self.updates_on_device() {
+        let all_offloaded =
+            self.units.iter().all(|unit| unit.offloaded) && self.placement.parameters == Place::Disk;
+        if self.overlap && all_offloaded && !self.updates_on_device() {
             for unit in &self.units {
                 moved.count(Route::DiskToHost, pages(self.parameters(unit.parameters)));
             }
@@ -251,8 +258,8 @@ impl Offload {
         for (i, unit) in self.units.iter().enumerate() {
             moved.add(&self.updates(unit), 1);
             moved.add(&self.fetches(unit), 2 * micro_batches);
-            if self.follows {
-                moved.count_all(Route::DeviceToHost, self.arriving(i), micro_batches);
+            if self.gradients_offloaded {
+                moved.count_all(Route::DeviceToHost, self.reduced_bytes(i), micro_batches);
             }
         }
         moved.remove(&self.rereads());
@@ -268,7 +275,7 @@ impl Offload {
             (Place::Disk, _) => {
                 self.pieces(unit.optimizer).map(|piece| (piece.times, pages(piece.elements * F32))).collect()
             }
-            (Place::Device, Place::Disk) if weights && unit.away && !masters => {
+            (Place::Device, Place::Disk) if weights && unit.offloaded && !masters => {
                 vec![(1, pages(self.parameters(unit.parameters)))]
             }
             _ => Vec::new(),
@@ -278,9 +285,9 @@ impl Offload {
     /// Returns the number of slots through which parameters are fetched, and the bytes of the
     /// largest shard that passes through them.
     pub(crate) fn fetch_slots(&self) -> (u64, u64) {
-        let away = || self.units.iter().filter(|unit| unit.away).map(|unit| unit.parameters);
-        let slots = self.placement.fetch_buffers().min(away().count() as u64);
-        (slots, self.parameters(away().max().unwrap_or(0)))
+        let offloaded = || self.units.iter().filter(|unit| unit.offloaded).map(|unit| unit.parameters);
+        let slots = self.placement.fetch_buffers().min(offloaded().count() as u64);
+        (slots, self.parameters(offloaded().max().unwrap_or(0)))
     }
 }
 
@@ -301,15 +308,15 @@ impl Partition {
     pub fn model_states_in(&self, job: &Job, place: Place) -> ModelStates {
         let offload = Offload::of(job, &self.units);
         if place != Place::Device {
-            return offload.units.iter().map(|unit| offload.resting(unit, place)).sum();
+            return offload.units.iter().map(|unit| offload.stored(unit, place)).sum();
         }
-        let away = offload.units.iter().filter(|unit| unit.away).map(|unit| unit.parameters);
+        let offloaded = offload.units.iter().filter(|unit| unit.offloaded).map(|unit| unit.parameters);
         let held = self.model_states(job);
         let stays = |stays: bool, bytes| if stays { bytes } else { 0 };
         let optimizer = job.placement.optimizer == Place::Device;
         ModelStates {
-            weights: held.weights - offload.parameters(away.sum()),
-            gradients: stays(!offload.follows, held.gradients),
+            weights: held.weights - offload.parameters(offloaded.sum()),
+            gradients: stays(!offload.gradients_offloaded, held.gradients),
             master: stays(optimizer, held.master),
             momentum: stays(optimizer, held.momentum),
             variance: stays(optimizer, held.variance),

@@ -1,7 +1,7 @@
 //! The walk: a step and an evaluation, as one rank's ledgers and traffic counters would see them.
 
-mod away;
 mod inputs;
+mod offloaded;
 mod passes;
 
 use crate::activations::Sizes;
@@ -68,9 +68,9 @@ pub(crate) struct Walk<'a> {
     /// Allocations that are live from setup to the end.
     resting: Vec<Allocation>,
     /// The buffers of the CPU's update: live while the rank trains.
-    buffers: Option<Allocation>,
+    update_slots: Option<Allocation>,
     /// Reduced gradients in flight to main memory: the buffers on both ends.
-    arrival: Option<(Allocation, Allocation)>,
+    gradients_in_flight: Option<(Allocation, Allocation)>,
     /// The block's input in flight off the device.
     leaving: Option<Leaving>,
     /// The buffer of the input that is being written to disk.
@@ -95,8 +95,8 @@ impl<'a> Walk<'a> {
             host: SymbolicLedger::default(),
             disk: SymbolicLedger::default(),
             resting: Vec::new(),
-            buffers: None,
-            arrival: None,
+            update_slots: None,
+            gradients_in_flight: None,
             leaving: None,
             writing: None,
             counter: ByteCounter::default(),
@@ -142,7 +142,7 @@ impl<'a> Walk<'a> {
         self.checkpoint();
         counters.phases.checkpoint = std::mem::take(&mut self.counter);
         debug_assert_eq!(self.live(), resting, "a step and an evaluation free what they allocate");
-        self.host.free_all(self.buffers.take());
+        self.host.free_all(self.update_slots.take());
         if self.offload.placement.gathers_states {
             self.gather_weights();
         }
@@ -159,7 +159,7 @@ impl<'a> Walk<'a> {
         for (class, bytes) in self.partition.model_states_in(self.job, Place::Device).by_class() {
             self.resting.push(self.device.allocate(class, bytes));
         }
-        self.rest();
+        self.allocate_offloaded();
     }
 
     /// Walks through a step up to the gradient's norm: everything before the update, and so all of
@@ -175,7 +175,7 @@ impl<'a> Walk<'a> {
         self.counter.exchange(Among::World, LOSS);
         let reduced = self.gradients.wait(&mut self.device);
         self.reduced(reduced);
-        self.settle_arrival();
+        self.wait_for_gradients();
         let summed = self.replicas.as_mut().map(|replicas| replicas.wait(&mut self.device));
         self.free(summed.into_iter().flatten());
         if self.job.stage.sharded().optimizer {
@@ -190,8 +190,8 @@ impl<'a> Walk<'a> {
     /// copies of the model states.
     fn reduced(&mut self, units: Bucket) {
         for (part, mut full) in units {
-            if self.offload.follows {
-                self.send_down(part, full);
+            if self.offload.gradients_offloaded {
+                self.send_gradients(part, full);
                 continue;
             }
             if let (Some(replicas), true) = (&mut self.replicas, part.ends_step) {

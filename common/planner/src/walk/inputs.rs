@@ -9,9 +9,9 @@ use events::{Class, Place, Route};
 /// The buffers that a block keeps between its forward and its backward.
 pub(super) enum Saved {
     /// The buffers stay on the device.
-    Here(BlockKept),
+    OnDevice(BlockKept),
     /// The block's input is stored in main memory or on disk.
-    Away {
+    Offloaded {
         /// Its buffer on the device, once it is in flight from main memory.
         x: Option<Allocation>,
         /// Its buffer in main memory: it is stored there, or is in flight from disk.
@@ -26,13 +26,13 @@ pub(super) struct Leaving(Allocation, Option<Allocation>);
 impl Walk<'_> {
     /// Starts to move the input that a block's forward has kept off the device, unless it stays
     /// there.
-    pub(super) fn save(&mut self, kept: BlockKept) -> Saved {
+    pub(super) fn offload_input(&mut self, kept: BlockKept) -> Saved {
         let place = self.offload.placement.activations;
         let x = match kept {
             BlockKept::Input(x) if place != Place::Device => x,
-            kept => return Saved::Here(kept),
+            kept => return Saved::OnDevice(kept),
         };
-        self.settle_input();
+        self.wait_for_leaving();
         self.counter.transfers.count(Route::DeviceToHost, self.sizes.residual);
         let (staged, held) = if place == Place::Disk {
             (Some(self.staged_input()), None)
@@ -40,18 +40,18 @@ impl Walk<'_> {
             (None, Some(self.host.allocate(Class::Activations, self.sizes.residual)))
         };
         self.leaving = Some(Leaving(x, staged));
-        Saved::Away { x: None, held }
+        Saved::Offloaded { x: None, held }
     }
 
     /// Waits, at the end of forward, until every input has left and is written.
-    pub(super) fn settle_inputs(&mut self) {
-        self.settle_input();
+    pub(super) fn wait_until_offloaded(&mut self) {
+        self.wait_for_leaving();
         self.host.free_all(self.writing.take());
     }
 
     /// Waits until the input in flight has left the device. If it is to be stored on disk, waits
     /// for the previous write and starts its own.
-    fn settle_input(&mut self) {
+    fn wait_for_leaving(&mut self) {
         let Some(Leaving(x, staged)) = self.leaving.take() else { return };
         self.device.free(x);
         if let Some(staged) = staged {
@@ -62,8 +62,8 @@ impl Walk<'_> {
 
     /// Starts to bring back the input of the block whose backward comes next. Does nothing if there
     /// is no such block, or if its input is on the device.
-    pub(super) fn start(&mut self, next: Option<&mut Saved>) {
-        let Some(Saved::Away { x, held }) = next else { return };
+    pub(super) fn fetch_input(&mut self, next: Option<&mut Saved>) {
+        let Some(Saved::Offloaded { x, held }) = next else { return };
         if self.offload.placement.activations == Place::Disk {
             self.counter.transfers.count(Route::DiskToHost, pages(self.sizes.residual));
             *held = Some(self.staged_input());
@@ -73,10 +73,10 @@ impl Walk<'_> {
     }
 
     /// Waits until a block's input is back on the device.
-    pub(super) fn arrive(&mut self, saved: Saved) -> BlockKept {
+    pub(super) fn arrived_input(&mut self, saved: Saved) -> BlockKept {
         match saved {
-            Saved::Here(kept) => kept,
-            Saved::Away { x, held } => {
+            Saved::OnDevice(kept) => kept,
+            Saved::Offloaded { x, held } => {
                 let x = x.unwrap_or_else(|| self.returning_input());
                 self.host.free_all(held);
                 BlockKept::Input(x)

@@ -28,12 +28,12 @@ impl Walk<'_> {
             let checkpointing = self.job.checkpointing;
             let (kept, out) = self.sizes.block_forward(&mut self.device, x, checkpointing);
             x = out;
-            blocks.push(self.save(kept));
+            blocks.push(self.offload_input(kept));
             self.leave(layer);
         }
         self.acquire(last);
         let head = self.sizes.head_forward(&mut self.device, x);
-        self.settle_inputs();
+        self.wait_until_offloaded();
         self.leave(last);
         SavedForward { blocks, head }
     }
@@ -48,15 +48,15 @@ impl Walk<'_> {
         let among = self.job.secondary_shards.map_or(sharing(self.job), neighbours);
         self.begin(Pass::Backward, (0..=last).rev(), among);
         self.acquire(last);
-        self.start(blocks.last_mut());
+        self.fetch_input(blocks.last_mut());
         self.acquire_gradients(last);
         let mut dx = self.sizes.head_backward(&mut self.device, head);
         self.finish_backward(last, last_micro_batch);
         while let Some(block) = blocks.pop() {
             let layer = blocks.len() + 1;
             self.acquire(layer);
-            let block = self.arrive(block);
-            self.start(blocks.last_mut());
+            let block = self.arrived_input(block);
+            self.fetch_input(blocks.last_mut());
             let block = self.sizes.block_recompute(&mut self.device, block);
             self.acquire_gradients(layer);
             dx = self.sizes.block_backward(&mut self.device, block, dx);

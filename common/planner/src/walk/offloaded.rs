@@ -12,18 +12,18 @@ use events::{Class, Operation, Place, Route};
 impl Walk<'_> {
     /// Allocates the offloaded states, unit by unit, and the slots through which parameters are
     /// fetched, which live to the end. Also allocates the buffers of the CPU's update.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn allocate_offloaded(&mut self) {
         let units = self.offload.units.clone();
         for unit in &units {
-            let on_disk = self.offload.resting(unit, Place::Disk).by_class();
-            let in_memory = self.offload.resting(unit, Place::Host).by_class();
+            let on_disk = self.offload.stored(unit, Place::Disk).by_class();
+            let in_memory = self.offload.stored(unit, Place::Host).by_class();
             for ((class, disk), (_, host)) in on_disk.into_iter().zip(in_memory) {
-                let rests = [self.disk.allocate(class, disk), self.host.allocate(class, host)];
-                self.resting.extend(rests);
-                self.write_once(unit, class);
+                let allocated = [self.disk.allocate(class, disk), self.host.allocate(class, host)];
+                self.resting.extend(allocated);
+                self.write_initial_values(unit, class);
             }
         }
-        self.take_buffers();
+        self.take_update_slots();
         let (slots, bytes) = self.offload.fetch_slots();
         self.resting.push(self.device.allocate(Class::Workspace, slots * bytes));
         if self.offload.placement.parameters == Place::Disk {
@@ -36,10 +36,10 @@ impl Walk<'_> {
     }
 
     /// Writes the initial values of a state of `unit` to disk, if it is stored there.
-    fn write_once(&mut self, unit: &Slices, class: Class) {
+    fn write_initial_values(&mut self, unit: &Slices, class: Class) {
         let placement = self.offload.placement;
         let writes = match class {
-            Class::Parameters if unit.away && placement.parameters == Place::Disk => {
+            Class::Parameters if unit.offloaded && placement.parameters == Place::Disk => {
                 vec![(1, pages(self.offload.parameters(unit.parameters)))]
             }
             Class::Optimizer if placement.optimizer == Place::Disk => {
@@ -62,28 +62,29 @@ impl Walk<'_> {
 
     /// Moves a unit's reduced gradients to main memory, where they are added to their shard. The
     /// gradients of one unit are in flight at a time.
-    pub(super) fn send_down(&mut self, part: UnitGradients, full: Option<Allocation>) {
-        self.settle_arrival();
-        let bytes = self.offload.arriving(part.unit);
+    pub(super) fn send_gradients(&mut self, part: UnitGradients, full: Option<Allocation>) {
+        self.wait_for_gradients();
+        let bytes = self.offload.reduced_bytes(part.unit);
         let sent = self.device.allocate(Class::Workspace, bytes);
         self.device.free_all(full);
-        self.arrival = Some((sent, self.host.allocate(Class::Workspace, bytes)));
+        self.gradients_in_flight = Some((sent, self.host.allocate(Class::Workspace, bytes)));
         self.counter.transfers.count(Route::DeviceToHost, bytes);
     }
 
     /// Adds the gradients that have arrived to their shard.
-    pub(super) fn settle_arrival(&mut self) {
-        if let Some((sent, arrived)) = self.arrival.take() {
+    pub(super) fn wait_for_gradients(&mut self) {
+        if let Some((sent, arrived)) = self.gradients_in_flight.take() {
             self.device.free(sent);
             self.host.free(arrived);
         }
     }
 
     /// Allocates the buffers of the CPU's update.
-    fn take_buffers(&mut self) {
+    fn take_update_slots(&mut self) {
         if !self.offload.updates_on_device() {
             let slots = self.offload.update_slots();
-            self.buffers = Some(self.host.allocate(Class::Workspace, slots.count * slots.bytes_in_memory));
+            self.update_slots =
+                Some(self.host.allocate(Class::Workspace, slots.count * slots.bytes_in_memory));
         }
     }
 
@@ -119,7 +120,7 @@ impl Walk<'_> {
     /// Saves the rank's part of a checkpoint: reads the states stored on disk. The update does not
     /// need its buffers during that time.
     pub(super) fn checkpoint(&mut self) {
-        self.host.free_all(self.buffers.take());
+        self.host.free_all(self.update_slots.take());
         if self.offload.placement.saving == Saving::Streaming {
             for unit in self.offload.units.clone() {
                 for weights in [true, false, false] {
@@ -127,7 +128,7 @@ impl Walk<'_> {
                 }
             }
         }
-        self.take_buffers();
+        self.take_update_slots();
     }
 
     /// Gathers the weights in main memory, in the order of the layout: a unit is gathered from its
