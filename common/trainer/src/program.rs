@@ -232,22 +232,33 @@ fn on_screen(
             outcome
         });
         let screen = screen::live(subscription, watch.pace.clone(), options, plan.stop.flag.clone());
-        after_screen(plan, watch, speed, output, screen.as_ref().ok())?;
+        let listening = after_screen(plan, watch, speed, output, screen.as_ref().ok());
         let outcome = signals::explain_delay(&plan.stop, plan.stops_after(), || ranks.join())
             .unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
         if let Some(lines) = output.lines.get() {
             lines.finish();
         }
-        match (screen, outcome) {
-            (Ok(_), outcome) => outcome,
-            (Err(screen), Ok((_, unwritten))) => {
-                Err(unwritten.into_iter().fold(Failure::run(screen), Failure::with))
-            }
-            (Err(screen), Err(failure)) => Err(failure.with(screen)),
-        }
+        let of_screen = screen.err().map(|error| error.to_string());
+        let of_signals = listening.err().map(|failure| failure.to_string());
+        with_problems(outcome, of_screen.into_iter().chain(of_signals))
     });
     output.print_warnings();
     outcome
+}
+
+/// Adds `problems` of the screen to the `outcome` of the run behind it. With any, a run that is
+/// complete fails, too, and also reports the results that were not written.
+fn with_problems<T>(
+    outcome: Result<(T, Option<Failure>)>,
+    mut problems: impl Iterator<Item = String>,
+) -> Result<(T, Option<Failure>)> {
+    let (done, unwritten) = match outcome {
+        Ok(done) => done,
+        Err(failure) => return Err(problems.fold(failure, Failure::with)),
+    };
+    let Some(first) = problems.next() else { return Ok((done, unwritten)) };
+    let others = problems.chain(unwritten.map(|failure| failure.to_string()));
+    Err(others.fold(Failure::run(first), Failure::with))
 }
 
 /// The output of a run behind the screen.
@@ -301,4 +312,43 @@ fn after_screen(
     }
     // The run is about to end: from now on Ctrl-C ends the process at once.
     signals::stop_on_signal(plan, Some(watch.pace.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the message that is printed for a run with this outcome and these problems of its
+    /// screen; `None` if the run succeeds.
+    fn printed(outcome: Result<Option<Failure>>, problems: &[&str]) -> Option<String> {
+        let outcome = outcome.map(|unwritten| ((), unwritten));
+        let problems = problems.iter().map(|problem| problem.to_string());
+        with_problems(outcome, problems).err().map(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn problems_of_the_screen_do_not_hide_the_failure_of_the_run() {
+        let failed = || Err(Failure::run("rank 1 failed"));
+        assert_eq!(printed(failed(), &[]).unwrap(), "rank 1 failed");
+        assert_eq!(printed(failed(), &["no signals"]).unwrap(), "rank 1 failed\nno signals");
+        let both = printed(failed(), &["no terminal", "no signals"]);
+        assert_eq!(both.unwrap(), "rank 1 failed\nno terminal\nno signals");
+    }
+
+    #[test]
+    fn problems_of_the_screen_fail_a_complete_run() {
+        let unwritten = || Ok(Some(Failure::run("no report")));
+        assert_eq!(printed(Ok(None), &[]), None);
+        assert_eq!(printed(unwritten(), &[]), None, "the caller reports it");
+        assert_eq!(printed(Ok(None), &["no signals"]).unwrap(), "no signals");
+        let all = printed(unwritten(), &["no terminal", "no signals"]);
+        assert_eq!(all.unwrap(), "no terminal\nno signals\nno report");
+    }
+
+    #[test]
+    fn a_failure_keeps_its_exit_code() {
+        let failed: Result<((), _)> = Err(Failure::OutOfMemory("rank 0 ran out of memory".into()));
+        let failure = with_problems(failed, ["no signals".to_string()].into_iter()).unwrap_err();
+        assert!(matches!(failure, Failure::OutOfMemory(_)));
+    }
 }
