@@ -10,6 +10,7 @@ use crate::recipe::{ModelStates, Recipe};
 use crate::reduce::F32;
 use crate::transfers::Transfers;
 use events::{Place, Route};
+use model::TrainingState;
 
 /// The page size in bytes: a state on disk takes whole pages.
 const PAGE: u64 = 4096;
@@ -267,15 +268,14 @@ impl Offload {
     }
 
     /// Returns the sizes of the buffers that a rank reads one after the other from its disk while
-    /// `unit` is gathered in main memory (its weights or another state), each with the number of
-    /// such buffers.
-    pub(crate) fn reads(&self, unit: &Slices, weights: bool) -> Vec<(u64, u64)> {
+    /// `state` of `unit` is gathered in main memory, each with the number of such buffers.
+    pub(crate) fn reads(&self, unit: &Slices, state: TrainingState) -> Vec<(u64, u64)> {
         let masters = self.recipe.weights != F32;
         match (self.placement.optimizer, self.placement.parameters) {
             (Place::Disk, _) => {
                 self.pieces(unit.optimizer).map(|piece| (piece.times, pages(piece.elements * F32))).collect()
             }
-            (Place::Device, Place::Disk) if weights && unit.offloaded && !masters => {
+            (Place::Device, Place::Disk) if state == TrainingState::Weight && unit.offloaded && !masters => {
                 vec![(1, pages(self.parameters(unit.parameters)))]
             }
             _ => Vec::new(),

@@ -8,6 +8,7 @@ use crate::phases::Accumulate;
 use crate::placement::{MIN_STREAM_PIECES, STREAM_BUFFER, STREAM_BUFFERS, Saving};
 use crate::reduce::{F32, UnitGradients};
 use events::{Class, Operation, Place, Route};
+use model::TrainingState;
 
 impl Walk<'_> {
     /// Allocates the offloaded states, unit by unit, and the slots through which parameters are
@@ -123,8 +124,8 @@ impl Walk<'_> {
         self.host.free_all(self.update_slots.take());
         if self.offload.placement.saving == Saving::Streaming {
             for unit in self.offload.units.clone() {
-                for weights in [true, false, false] {
-                    self.pass_through_memory(Route::DiskToHost, &self.offload.reads(&unit, weights));
+                for state in TrainingState::ALL {
+                    self.pass_through_memory(Route::DiskToHost, &self.offload.reads(&unit, state));
                 }
             }
         }
@@ -152,7 +153,7 @@ impl Walk<'_> {
     fn gather_in_memory(&mut self, unit: usize) -> Allocation {
         let padded = self.partition.units[unit].padded;
         let held = self.host.allocate(Class::GatheredParameters, padded * F32);
-        let reads = self.offload.reads(&self.offload.units[unit], true);
+        let reads = self.offload.reads(&self.offload.units[unit], TrainingState::Weight);
         self.pass_through_memory(Route::DiskToHost, &reads);
         if self.job.shards() > 1 {
             self.counter.collective(sharing(self.job), Operation::AllGather, &[padded], F32);
