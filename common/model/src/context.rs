@@ -96,9 +96,10 @@ impl Context<'_> {
         AttentionShape { batch: self.batch.batch, tokens: self.batch.tokens, heads, kv_heads, head_dim }
     }
 
-    pub(crate) fn rope(&self, inverse: bool) -> Rope {
+    /// Returns forward's rotation of queries and keys.
+    pub(crate) fn rope(&self) -> Rope {
         let ModelConfig { rope_theta: theta, rope_scaling: scaling, .. } = *self.config;
-        Rope { attention: self.attention(), theta, scaling, first_position: 0, inverse }
+        Rope { attention: self.attention(), theta, scaling, first_position: 0, inverse: false }
     }
 
     /// Allocates an activation of R rows, with unspecified values.

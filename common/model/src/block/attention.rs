@@ -31,7 +31,7 @@ use crate::layout::BlockTensors;
 use crate::linear::Projection;
 use crate::norm::{self, Norm};
 use crate::{Gradients, Keep};
-use device::{Attention, AttentionBackward, Buffer, DType, Result};
+use device::{Attention, AttentionBackward, Buffer, DType, Result, Rope};
 
 /// The buffers that are expensive to recompute.
 pub(crate) struct Attended {
@@ -129,7 +129,7 @@ fn queries_keys_values(cx: &Context<'_>, n: &Buffer) -> Result<(Option<HeadNorms
     project_in(cx).forward(cx, &mut qkv, n)?;
     heads::add_biases(cx, &mut qkv)?;
     let (heads, mut qkv) = heads::norms(cx, qkv)?;
-    cx.device.kernels().rope(qkv.view_mut(), cx.rope(false))?;
+    cx.device.kernels().rope(qkv.view_mut(), cx.rope())?;
     Ok((heads, qkv))
 }
 
@@ -141,7 +141,7 @@ fn queries_keys_values_backward(
     heads: Option<HeadNorms>,
     n: Buffer,
 ) -> Result<Buffer> {
-    cx.device.kernels().rope(dqkv.view_mut(), cx.rope(true))?;
+    cx.device.kernels().rope(dqkv.view_mut(), Rope { inverse: true, ..cx.rope() })?;
     heads::norms_backward(cx, gradients, &mut dqkv, heads)?;
     heads::biases_backward(cx, gradients, &dqkv)?;
     let mut dn = cx.workspace(n.dtype(), cx.config.width)?;
