@@ -27,7 +27,7 @@ mod weight_writer;
 mod weights;
 
 pub(crate) use exchange::share;
-use exchange::{Agreed, RankStatus, agree, tell_peers};
+use exchange::{Agreed, OwnStatus, agree, tell_peers};
 use record::Record;
 pub(crate) use record::{Observer, RunEvent};
 use samples::Samples;
@@ -258,7 +258,7 @@ impl<'a> Worker<'a> {
         if outcome.skipped {
             abort_step(&mut self.stage, &self.rank)?;
         }
-        let status = RankStatus { loss: loss_sum / self.targets as f64, is_saving };
+        let status = OwnStatus { loss: loss_sum / self.targets as f64, is_saving };
         let agreed = agree(self.plan, &self.rank, status)?;
         if agreed.stop || !self.plan.updates_continue_after(self.hooks.step()) {
             self.stage.finish_update()?;
@@ -278,7 +278,7 @@ impl<'a> Worker<'a> {
                 sum += passes.evaluate(stage, &samples.validation(index)?)?;
             }
             let loss = sum / samples.validation_targets()? as f64;
-            agree(plan, rank, RankStatus { loss, is_saving: false })
+            agree(plan, rank, OwnStatus { loss, is_saving: false })
         };
         let outcome = hooks.phase(Phase::Evaluate, || rank.device.uncounted(batches));
         if matches!(outcome, Err(RankError::Stopped)) {

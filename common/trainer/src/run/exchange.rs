@@ -30,7 +30,7 @@ pub(super) fn tell_peers(rank: &Rank, during: &str, error: RankError) -> RankErr
 }
 
 /// What one rank contributes at the end of a step or of a validation.
-pub(super) struct RankStatus {
+pub(super) struct OwnStatus {
     /// This rank's part of the mean loss.
     pub(super) loss: f64,
     /// True if this rank is busy with a save.
@@ -48,7 +48,7 @@ pub(super) struct Agreed {
 }
 
 /// Agrees with the other ranks; `status` is this rank's.
-pub(super) fn agree(plan: &Plan, rank: &Rank, status: RankStatus) -> Result<Agreed> {
+pub(super) fn agree(plan: &Plan, rank: &Rank, status: OwnStatus) -> Result<Agreed> {
     // One word: the signal of a stop request, then whether the rank is busy.
     let mine = [plan.stop.own_signal(), u8::from(status.is_saving), 0, 0, 0, 0, 0, 0];
     let all = rank.group.exchange(&[status.loss.to_le_bytes(), mine].concat())?;
