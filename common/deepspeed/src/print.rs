@@ -12,14 +12,19 @@ use settings::lr_schedule::LrSchedule;
 use settings::{Communication, Config, Failure, Result, labels};
 use sharding::LossScaling;
 
-/// Lists the settings that a DeepSpeed configuration cannot express.
-pub fn left_out(config: &Config) -> Vec<String> {
+/// Lists the settings that a DeepSpeed configuration of `stage` cannot express.
+pub fn left_out(config: &Config, stage: Stage) -> Vec<String> {
     let schedule = "this learning-rate schedule has no name in DeepSpeed, which would keep the rate constant: `scheduler` \
                     is left out";
     let unnamed = matches!(config.lr_schedule, LrSchedule::WarmupThenCosine { .. });
     let beside = |flag| format!("{flag} has no key in DeepSpeed: give it in addition to the file");
     let schedule = unnamed.then(|| schedule.to_string());
-    schedule.into_iter().chain(nameless(config).into_iter().map(beside)).collect()
+    let size = config.communication.sub_group_size.filter(|_| !stage.sharded().parameters);
+    let sub_groups = size.map(|size| {
+        format!("--sub-group-size {size} has a key in DeepSpeed only where parameters are sharded: give it in addition to the file")
+    });
+    let flags = nameless(config).into_iter().map(beside);
+    schedule.into_iter().chain(flags).chain(sub_groups).collect()
 }
 
 /// Lists the flags that change how a run trains and have no key.
@@ -87,6 +92,7 @@ pub fn print(config: &Config, stage: Stage) -> Result<String> {
     let mut root = Node::Section(Vec::new());
     for key in keys() {
         if let Fate::Honoured { get, .. } = key.fate
+            && (stage.sharded().parameters || !key.is_about_sharded_parameters())
             && let Some(value) = get(&resolved)
         {
             root.insert(key.path, value);

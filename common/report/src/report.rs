@@ -238,6 +238,10 @@ impl Report {
     /// A usage failure that names the file.
     pub fn read(path: &Path) -> Result<Self> {
         let fail = |problem: String| Failure::usage(format!("{}: {problem}", path.display()));
+        // Opening a pipe would wait for its writer, and a device may have no end.
+        if path.exists() && !path.is_file() {
+            return Err(fail("not an ordinary file".into()));
+        }
         let text = std::fs::read(path).map_err(|e| fail(format!("cannot be read: {e}")))?;
         let other =
             |why: String| fail(format!("not a report of this version: {why}\nWrite one with --report FILE."));

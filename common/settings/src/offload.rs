@@ -117,20 +117,19 @@ impl Offload {
         if let Some(directory) = given.typed("offload_dir").filter(|_| !self.uses_disk()) {
             return Err(Failure::usage(format!(
                 "--offload-dir {directory}: nothing is stored on disk\n\
-                 Add --offload-optimizer disk, --offload-parameters disk or --offload-activations disk."
+                 Add --offload-optimizer disk, --offload-activations disk or, in ZeRO-3, --offload-parameters disk."
             )));
         }
         if let Some(count) = given.typed("offload_buffers").filter(|_| !self.any_states()) {
             return Err(Failure::usage(format!(
                 "--offload-buffers {count}: neither optimizer states nor parameters are offloaded\n\
-                 Add --offload-optimizer cpu or --offload-parameters cpu, or disk in place of cpu."
+                 Add --offload-optimizer cpu or, in ZeRO-3, --offload-parameters cpu; or disk in place of cpu."
             )));
         }
         Ok(())
     }
 
     fn check_links(&self, on_gpus: bool) -> Result<()> {
-        let travels = "Add --offload-optimizer, --offload-parameters or --offload-activations";
         let links = [
             ("--host-link", &self.host_link, "device and main memory", self.any(), "cpu or disk"),
             ("--disk-link", &self.disk_link, "main memory and disk", self.uses_disk(), "disk"),
@@ -144,7 +143,9 @@ impl Offload {
             }
             if !used {
                 return Err(Failure::usage(format!(
-                    "{flag}: nothing is transferred between {between}\n{travels} {place}, or leave {flag} out."
+                    "{flag}: nothing is transferred between {between}\n\
+                     Add --offload-optimizer {place}, --offload-activations {place} or, in ZeRO-3, --offload-parameters\n\
+                     {place}, or leave {flag} out."
                 )));
             }
         }

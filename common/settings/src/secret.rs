@@ -47,14 +47,26 @@ fn read(path: &str) -> Result<String> {
             "{FILE}={path}: {error}\nMake the file on every machine: (umask 077; openssl rand -hex 32 > {path})"
         ))
     };
+    // Opening a pipe would wait for its writer.
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(Failure::usage(format!(
+            "{FILE}={path}: it is not an ordinary file\nName another path, and make the file: (umask 077; \
+             openssl rand -hex 32 > FILE)"
+        )));
+    }
     let file = File::open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
     let (mode, owner, user) = (found.mode() & 0o777, found.uid(), rustix::process::geteuid().as_raw());
-    if !found.is_file() || mode & 0o077 != 0 || owner != user {
+    if owner != user {
         return Err(Failure::usage(format!(
-            "{FILE}={path}: others may read or change it (mode {mode:03o}, user {owner}; this process is user {user})\n\
-             A secret must be an ordinary file that only its owner may read: chmod 600 {path}\n\
-             If others could read it, make a new one: openssl rand -hex 32 > {path}"
+            "{FILE}={path}: it belongs to user {owner}, and this process is user {user}\nName another path, and make the \
+             file: (umask 077; openssl rand -hex 32 > FILE)"
+        )));
+    }
+    if mode & 0o077 != 0 {
+        return Err(Failure::usage(format!(
+            "{FILE}={path}: others may read or change it (mode {mode:03o})\nOnly its owner may read a secret: chmod 600 \
+             {path}\nIf others could read it, make a new one: openssl rand -hex 32 > {path}"
         )));
     }
     let mut text = String::new();
@@ -88,6 +100,10 @@ mod tests {
             let error = named(mode).unwrap_err().to_string();
             assert!(error.contains(FILE) && error.contains("chmod 600"), "{error}");
         }
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        let error = with(&[(FILE, pipe.to_str().unwrap())]).unwrap_err().to_string();
+        assert!(error.contains("not an ordinary file") && error.contains("another path"), "{error}");
     }
 
     #[test]

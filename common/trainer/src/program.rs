@@ -71,7 +71,7 @@ pub(crate) fn train(
 /// If `stage` does not support `config`.
 fn unsupported_settings(stage: StageFactory, config: &Config) -> Result<Vec<String>> {
     plan::check(stage, config)?;
-    Ok(deepspeed::left_out(config))
+    Ok(deepspeed::left_out(config, stage.id))
 }
 
 /// Prints warnings about `config`, on the rank that prints for all: what its file says,

@@ -628,15 +628,20 @@ fn a_save_that_is_killed_leaves_one_whole_save_and_takes_other_files_along() {
 
 #[test]
 fn a_directory_that_cannot_be_replaced_is_refused_before_training() {
-    let output = Command::new(env!("CARGO_BIN_EXE_zero3"))
-        .args(SHORT.split_whitespace())
-        .args(["--steps", "1000000", "--save", "."])
-        .current_dir(tempfile::tempdir().unwrap().path())
-        .output()
-        .unwrap();
-    let error = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{error}");
-    assert!(error.contains("this program runs in it") && error.contains("directory inside it"), "{error}");
+    let dir = tempfile::tempdir().unwrap();
+    let current = dir.path().join("saved/current");
+    fs::create_dir_all(&current).unwrap();
+    for (target, words) in [(".", "this program runs in it"), ("..", "runs in a directory below it")] {
+        let output = Command::new(env!("CARGO_BIN_EXE_zero3"))
+            .args(SHORT.split_whitespace())
+            .args(["--steps", "1000000", "--save", target])
+            .current_dir(&current)
+            .output()
+            .unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(words) && error.contains("directory inside it"), "{error}");
+    }
 }
 
 /// Flips a bit in the middle of every file of a checkpoint but its manifest.

@@ -108,8 +108,11 @@ impl ReplacedDirectory {
         if here.dev() != inspect(&self.parent)?.dev() {
             return Err(self.not_replaceable("a disk is mounted there".into()));
         }
-        if std::env::current_dir().is_ok_and(|current| current == self.target) {
-            return Err(self.not_replaceable("this program runs in it".into()));
+        if let Ok(current) = std::env::current_dir()
+            && let Ok(below) = current.strip_prefix(&self.target)
+        {
+            let within = if below == Path::new("") { "it" } else { "a directory below it" };
+            return Err(self.not_replaceable(format!("this program runs in {within}")));
         }
         if !is_writable(&self.target) {
             return Err(CheckpointError::io("write to", &self.target)(ErrorKind::PermissionDenied.into()));

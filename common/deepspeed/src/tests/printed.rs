@@ -124,7 +124,7 @@ fn outcome(given: &str, flags: &str) -> (String, Vec<String>) {
         SCHEDULED => json(given, flags).unwrap(),
         given => plain(&format!("{given} {flags}")),
     };
-    (print(&config, Stage::Zero3).unwrap(), left_out(&config))
+    (print(&config, Stage::Zero3).unwrap(), left_out(&config, Stage::Zero3))
 }
 
 #[test]
@@ -154,5 +154,17 @@ fn no_flag_is_forgotten() {
         let elsewhere = ELSEWHERE.iter().chain(&PRINTING).filter(|name| **name == long).count();
         let here = usize::from(named.contains(&format!("--{long}").as_str()));
         assert_eq!(elsewhere + here, 1, "--{long}: is it printed, left out, or not DeepSpeed's affair?");
+    }
+}
+
+/// At stage 2 a file's `sub_group_size` counts for nothing, as in DeepSpeed.
+#[test]
+fn a_sub_group_size_is_named_as_left_out_where_its_key_would_be_ignored() {
+    let config = plain("--sub-group-size 77");
+    for stage in [Stage::Zero2, Stage::Zero3] {
+        let is_printed = print(&config, stage).unwrap().contains("\"sub_group_size\": 77");
+        let warnings = left_out(&config, stage);
+        let is_named = warnings.iter().any(|warning| warning.starts_with("--sub-group-size 77 "));
+        assert_eq!((is_printed, is_named), (stage == Stage::Zero3, stage == Stage::Zero2));
     }
 }

@@ -16,6 +16,8 @@ fn a_report_reads_back_as_it_was() {
     Report { schema: SCHEMA + 1, ..report }.write(&path).unwrap();
     let error = Report::read(&path).unwrap_err().to_string();
     assert!(error.contains("not a report of this version") && error.contains("--report"), "{error}");
+    let error = Report::read(std::path::Path::new("/dev/null")).unwrap_err().to_string();
+    assert_eq!(error, "/dev/null: not an ordinary file");
 }
 
 #[test]

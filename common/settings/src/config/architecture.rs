@@ -55,7 +55,22 @@ fn named(name: &str) -> Result<ModelConfig> {
     let Some(path) = config_json(name) else {
         return ModelConfig::preset(name).map_err(|e| Failure::usage(format!("--model: {e}")));
     };
-    let text = std::fs::read_to_string(&path)
-        .map_err(|e| Failure::usage(format!("cannot read --model {}: {e}", path.display())))?;
+    let failed = |why: String| Failure::usage(format!("cannot read --model {}: {why}", path.display()));
+    // Opening a pipe would wait for its writer, and a device may have no end.
+    if path.exists() && !path.is_file() {
+        return Err(failed("it is not an ordinary file".into()));
+    }
+    let text = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;
     ModelConfig::from_hugging_face(&text, name).map_err(|e| Failure::usage(format!("--model: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_no_model() {
+        let error = named("/dev/null").unwrap_err();
+        assert_eq!(error.to_string(), "cannot read --model /dev/null: it is not an ordinary file");
+    }
 }
