@@ -117,13 +117,15 @@ impl Offload {
         if let Some(directory) = given.typed("offload_dir").filter(|_| !self.uses_disk()) {
             return Err(Failure::usage(format!(
                 "--offload-dir {directory}: nothing is stored on disk\n\
-                 Add --offload-optimizer disk, --offload-activations disk or, in ZeRO-3, --offload-parameters disk."
+                 Add --offload-optimizer disk, --offload-activations disk or, where parameters are sharded, \
+                 --offload-parameters disk."
             )));
         }
         if let Some(count) = given.typed("offload_buffers").filter(|_| !self.any_states()) {
             return Err(Failure::usage(format!(
                 "--offload-buffers {count}: neither optimizer states nor parameters are offloaded\n\
-                 Add --offload-optimizer cpu or, in ZeRO-3, --offload-parameters cpu; or disk in place of cpu."
+                 Add --offload-optimizer cpu or, where parameters are sharded, --offload-parameters cpu; or disk in \
+                 place of cpu."
             )));
         }
         Ok(())
@@ -144,8 +146,8 @@ impl Offload {
             if !used {
                 return Err(Failure::usage(format!(
                     "{flag}: nothing is transferred between {between}\n\
-                     Add --offload-optimizer {place}, --offload-activations {place} or, in ZeRO-3, --offload-parameters\n\
-                     {place}, or leave {flag} out."
+                     Add --offload-optimizer {place}, --offload-activations {place} or, where parameters are sharded, \
+                     --offload-parameters {place}.\nOr leave {flag} out."
                 )));
             }
         }
