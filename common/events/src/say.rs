@@ -61,6 +61,16 @@ pub fn foreign(text: &str) {
     line(&out, format_args!("{text}"));
 }
 
+/// Writes a part of such a text at once, without a newline. Returns false if the other end is closed.
+pub fn foreign_part(text: &str) -> bool {
+    let mut out = std::io::stdout();
+    let text = if out.is_terminal() { visible(text) } else { text.to_string() };
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let is_closed = written.as_ref().is_err_and(|error| error.kind() == ErrorKind::BrokenPipe);
+    noted(written);
+    !is_closed
+}
+
 /// Returns `text` with control characters other than newline and tab escaped, as [`foreign`] does.
 pub fn visible(text: &str) -> String {
     let shown = |c: char| match c {

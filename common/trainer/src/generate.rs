@@ -21,11 +21,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use text::{Tokenizer, bytes::VOCABULARY};
 
-/// Continues `args.prompt` with `stage`, once per sample, up to the token that ends a text.
+/// Continues `args.prompt` with `stage`, once per sample, up to the token that ends a text. Hands
+/// the first text to `on_part`, part by part as it grows, and ends once that returns false.
 ///
 /// # Errors
 /// If the weights cannot be read, or the prompt cannot be turned into tokens of their model.
-pub fn generate(stage: StageFactory, args: &GenerateArgs) -> Result<Vec<String>> {
+pub fn generate(
+    stage: StageFactory,
+    args: &GenerateArgs,
+    on_part: impl FnMut(&str) -> bool,
+) -> Result<Vec<String>> {
     let reader = Reader::open(&args.from).map_err(Failure::usage)?;
     let config = reader.config().map_err(Failure::usage)?;
     let model = Model::new(config).map_err(Failure::usage)?;
@@ -48,14 +53,48 @@ pub fn generate(stage: StageFactory, args: &GenerateArgs) -> Result<Vec<String>>
         let stop = tokenizer.stop()?;
         Some(given + tokens[given..].iter().position(|&token| token == stop)?)
     };
+    let text = |tokens: &Vec<u32>| tokenizer.decode(&tokens[..end(tokens).unwrap_or(tokens.len())]);
+    let mut growing = GrowingText { told: String::new(), on_part };
     for _ in 0..args.tokens {
         sampler.extend(&mut sequences)?;
-        if sequences.iter().all(|tokens| end(tokens).is_some()) {
+        let is_heard = growing.tell(&text(&sequences[0])?);
+        if !is_heard || sequences.iter().all(|tokens| end(tokens).is_some()) {
             break;
         }
     }
-    let text = |tokens: &Vec<u32>| tokenizer.decode(&tokens[..end(tokens).unwrap_or(tokens.len())]);
-    Ok(sequences.iter().map(text).collect::<text::Result<_>>()?)
+    let texts = sequences.iter().map(text).collect::<text::Result<Vec<_>>>()?;
+    growing.finish(&texts[0]);
+    Ok(texts)
+}
+
+/// A text that is told part by part.
+struct GrowingText<F> {
+    told: String,
+    on_part: F,
+}
+
+impl<F: FnMut(&str) -> bool> GrowingText<F> {
+    /// Tells what is new in `text`, without an end that the next token may change: bytes of a
+    /// character that is not complete. Returns false if nobody listens.
+    fn tell(&mut self, text: &str) -> bool {
+        let certain = text.trim_end_matches(char::REPLACEMENT_CHARACTER);
+        match certain.strip_prefix(self.told.as_str()) {
+            Some(new) if !new.is_empty() => {
+                self.told.push_str(new);
+                (self.on_part)(new)
+            }
+            _ => true,
+        }
+    }
+
+    /// Tells the rest of the complete `text`; all of it, on a new line, if its tokenizer has changed
+    /// what was told.
+    fn finish(&mut self, text: &str) {
+        match text.strip_prefix(self.told.as_str()) {
+            Some(rest) => (self.on_part)(rest),
+            None => (self.on_part)(&format!("\n{text}")),
+        };
+    }
 }
 
 /// Returns the tokenizer that is asked for, or else the model's own. Without one, tokens are
@@ -218,6 +257,23 @@ mod tests {
         let refused = check(3, weights + 3 * text - 1).unwrap_err();
         assert!(refused.to_string().contains("--samples"), "{refused}");
         check(900_000_000, 1 << 40).unwrap_err();
+    }
+
+    #[test]
+    fn a_text_is_told_once_its_characters_are_complete() {
+        let mut parts = Vec::new();
+        let mut growing = GrowingText {
+            told: String::new(),
+            on_part: |part: &str| {
+                parts.push(part.to_string());
+                parts.len() < 3
+            },
+        };
+        let heard = ["a", "a\u{fffd}", "aé", "aéz"].map(|text| growing.tell(text));
+        growing.finish("aéz\u{fffd}");
+        growing.finish("other");
+        assert_eq!(heard, [true, true, true, false]);
+        assert_eq!(parts, ["a", "é", "z", "\u{fffd}", "\nother"]);
     }
 
     #[test]

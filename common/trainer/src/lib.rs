@@ -71,9 +71,10 @@ pub fn main_under(
     let cli = program.parse(arguments);
     let print = |lines: Vec<String>| lines.iter().for_each(|line| events::say!("{line}"));
     exit_code(match cli.command {
-        Some(Command::Generate(args)) => {
-            generate::generate(stage, &args).map(|texts| texts.iter().for_each(|text| say::foreign(text)))
-        }
+        Some(Command::Generate(args)) => generate::generate(stage, &args, say::foreign_part).map(|texts| {
+            events::say!();
+            texts.iter().skip(1).for_each(|text| say::foreign(text));
+        }),
         Some(Command::Export(args)) => export::export(&args).map(print),
         Some(Command::Doctor { gpus }) => doctor::examine(gpus),
         Some(Command::Explain { report }) => {
