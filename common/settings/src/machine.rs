@@ -4,6 +4,11 @@ mod control_group;
 
 use std::path::{Path, PathBuf};
 
+/// Maximum number of threads that compute in one process. Each has a stack, another one for
+/// signals, and their guard pages: several memory maps, of which Linux gives a process 65,530 by
+/// default (`vm.max_map_count`). Beyond them, a new thread aborts the process.
+pub const THREADS: usize = 4096;
+
 /// The main memory that the processes of this machine may use together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MainMemory {
