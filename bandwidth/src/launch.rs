@@ -209,7 +209,7 @@ fn threads(entries: Vec<Entry>, engine: Engine, flags: &Flags, body: Body<'_>) -
     let gpus = gpus(engine, (0, entries.len()), None)?;
     std::thread::scope(|scope| {
         let start = |(entry, gpu): (Entry, Option<Arc<Gpu>>)| {
-            scope.spawn(move || {
+            std::thread::Builder::new().spawn_scoped(scope, move || {
                 let group = match entry {
                     Entry::Group(group) => group,
                     Entry::Meeting(place) => tcp::join(&place)?.group,
@@ -217,13 +217,28 @@ fn threads(entries: Vec<Entry>, engine: Engine, flags: &Flags, body: Body<'_>) -
                 measure_on(group, engine, || Ok(gpu), flags, body)
             })
         };
-        let ranks: Vec<_> = entries.into_iter().zip(gpus).map(start).collect();
+        let mut ranks = Vec::new();
+        let mut unstarted = None;
+        for (rank, entry) in entries.into_iter().zip(gpus).enumerate() {
+            match start(entry) {
+                Ok(thread) => ranks.push(thread),
+                // Its entry is dropped: ranks that wait for it fail, or time out.
+                Err(error) => unstarted = unstarted.or(Some((rank, error))),
+            }
+        }
         let results = ranks.into_iter().map(|rank| match rank.join() {
             Ok(result) => result,
             Err(_) => Err("a rank panicked".into()),
         });
-        let mut rows = results.collect::<Result<Vec<_>>>()?;
-        Ok(rows.swap_remove(0))
+        let results = results.collect::<Result<Vec<_>>>();
+        match unstarted {
+            Some((rank, error)) => Err(Failure::run(format!(
+                "cannot start the thread of rank {rank}: {error}\n\
+                 Use fewer ranks (--gpus), or raise the limit of processes (`ulimit -u`, the container's limit of pids)."
+            ))
+            .into()),
+            None => Ok(results?.swap_remove(0)),
+        }
     })
 }
 

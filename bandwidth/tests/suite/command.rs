@@ -46,6 +46,29 @@ fn every_engine_and_operation_is_measured_and_plotted() {
     assert!(links.into_iter().map(link).all(|link| link.bandwidth > 1e3), "{out}");
 }
 
+/// As root, it runs as another user, because the limit of threads does not hold for root.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_rank_without_a_thread_is_an_error_with_a_remedy() {
+    let within = |threads: u32, flags: &str| {
+        let user = "setpriv --reuid=65532 --regid=65532 --clear-groups";
+        let script = format!("ulimit -u {threads}; exec {user} {} {flags}", env!("CARGO_BIN_EXE_bandwidth"));
+        Command::new("bash").args(["-c", &script]).current_dir("/").output().unwrap()
+    };
+    if !within(64, "--help").status.success() {
+        assert!(std::env::var_os("STRICT").is_none(), "this test needs root, and setpriv");
+        events::complain!("skipped: a limit of threads is tested as root, with setpriv");
+        return;
+    }
+    for (threads, rank) in [(1, 0), (3, 2)] {
+        let output = within(threads, "--gpus 4 --max 4 --timeout 5 --engine local");
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.starts_with(&format!("error: cannot start the thread of rank {rank}: ")), "{error}");
+        assert!(error.contains("--gpus") && error.contains("`ulimit -u`"), "{error}");
+    }
+}
+
 /// Returns the link that `--link value` means to a run.
 fn link(value: &str) -> Link {
     Cli::try_parse_from(["zero3", "--link", value]).unwrap().train.link.unwrap().link

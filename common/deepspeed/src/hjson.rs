@@ -1,7 +1,8 @@
 //! HJSON, which DeepSpeed reads: JSON, in which comments, commas before a closing bracket, and
 //! names and text without quotes are allowed. Text without quotes extends to the end of its line.
 
-use crate::node::{Node, shortened};
+use crate::node::Node;
+use events::say::shortened;
 use std::collections::HashSet;
 
 /// The deepest nesting of sections and lists.

@@ -1,5 +1,6 @@
 //! A configuration file as a tree. Unlike a map it keeps order and repeated keys.
 
+use events::say::shortened;
 use serde::ser::{Serialize, Serializer};
 use settings::size::LARGEST_EXACT;
 use std::fmt;
@@ -104,28 +105,11 @@ impl Node {
     }
 }
 
-/// Maximum length of a value that a message repeats.
-const SHOWN: usize = 60;
-
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let json = serde_json::to_string(self).map_err(|_| fmt::Error)?;
         f.write_str(&shortened(&json))
     }
-}
-
-/// Cuts `text` to one line that fits into a message.
-pub(crate) fn shortened(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN).flat_map(printable).collect();
-    if text.chars().nth(SHOWN).is_some() {
-        shown.push('…');
-    }
-    shown
-}
-
-fn printable(c: char) -> impl Iterator<Item = char> {
-    let escaped = c.is_control().then(|| c.escape_default());
-    escaped.into_iter().flatten().chain((!c.is_control()).then_some(c))
 }
 
 impl Serialize for Node {
@@ -152,12 +136,12 @@ pub(crate) fn is_none(value: &Node) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use events::say::SHOWN;
 
     #[test]
     fn messages_repeat_values_on_one_short_line() {
         assert_eq!(Node::text("a\nb").to_string(), r#""a\nb""#);
         assert!(Node::text(&"x".repeat(9999)).to_string().chars().count() <= SHOWN + 1);
-        assert_eq!(shortened("a\u{1b}[31m"), "a\\u{1b}[31m");
         assert_eq!(Node::single(0.95).to_string(), "0.95");
         assert_eq!(Node::Number(-2.0).to_string(), "-2");
     }

@@ -5,9 +5,10 @@ use crate::file::{Language, beside, load};
 use crate::keys::{Auto, Fate, Key};
 use crate::misplaced::{Misplaced, misplaced};
 use crate::nearest::nearest;
-use crate::node::{Node, shortened};
+use crate::node::Node;
 use crate::parameters;
 use crate::table::{self, is_accelerates, keys};
+use events::say::shortened;
 use settings::findings::Findings;
 use std::path::Path;
 

@@ -5,7 +5,8 @@
 //! the line. A complete YAML crate would cost several seconds of a cold build for files of twenty
 //! lines.
 
-use crate::node::{Node, shortened};
+use crate::node::Node;
+use events::say::shortened;
 
 /// The deepest nesting of sections.
 const DEEPEST: usize = 16;

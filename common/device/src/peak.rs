@@ -37,7 +37,8 @@ pub fn matmul_peak(threads: usize) -> Result<f64> {
 
 /// Returns the GFLOP/s of multiply-additions in registers with `threads` threads: the processor's
 /// peak for products of `dtype`, without memory and other instructions. It is the fastest of many
-/// short attempts, in about a fifth of a second.
+/// short attempts, in about a fifth of a second. If the system starts fewer threads, as it then
+/// also does for kernels, it is the peak of those.
 ///
 /// Products of bf16 use the faster of the dot product of bf16, if there is one, and
 /// multiply-additions of f32; all others use the latter.
@@ -54,7 +55,9 @@ pub fn multiply_add_estimate(threads: usize, dtype: DType) -> f64 {
 fn fastest_of(attempts: usize, threads: usize, dtype: DType) -> f64 {
     let thread = || multiply_add_rate(dtype == DType::Bf16, attempts);
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(thread)).collect();
-        workers.into_iter().filter_map(|worker| worker.join().ok()).sum()
+        let start = |_| std::thread::Builder::new().spawn_scoped(scope, thread).ok();
+        let workers: Vec<_> = (1..threads).filter_map(start).collect();
+        let own = thread();
+        own + workers.into_iter().filter_map(|worker| worker.join().ok()).sum::<f64>()
     })
 }

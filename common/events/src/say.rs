@@ -81,6 +81,23 @@ pub fn visible(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
+/// Maximum number of characters of a value that a message repeats.
+pub const SHOWN: usize = 60;
+
+/// Cuts `text` to one line that fits into a message, with control characters escaped.
+pub fn shortened(text: &str) -> String {
+    let mut shown: String = text.chars().take(SHOWN).flat_map(printable).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+fn printable(c: char) -> impl Iterator<Item = char> {
+    let escaped = c.is_control().then(|| c.escape_default());
+    escaped.into_iter().flatten().chain((!c.is_control()).then_some(c))
+}
+
 /// Writes `prompt` to standard output, without a newline. Returns false if the other end is closed.
 pub fn prompt(prompt: &str) -> bool {
     let mut out = std::io::stdout();

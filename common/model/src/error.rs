@@ -45,7 +45,7 @@ pub enum ModelError {
         name: String,
         /// The key, with its path.
         key: String,
-        /// Its value, as JSON.
+        /// Its value as JSON, shortened to one line.
         value: String,
         /// The values that are supported.
         supported: String,

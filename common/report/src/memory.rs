@@ -149,14 +149,14 @@ pub fn ran_out(
     } else {
         format!("\n\nOf its {}'s {}", name(oom.place), human(oom.capacity))
     };
+    let classes = if oom.live_total > 0 { format!(":\n{}", in_use(&oom.live)) } else { ".".to_string() };
     let happened = format!(
-        "rank {} is out of {} in {moment}: it asked for {} of {}{has}, {} are in use:\n{}\n{}",
+        "rank {} is out of {} in {moment}: it asked for {} of {}{has}, {} are in use{classes}\n{}",
         oom.rank,
         if oom.place == Place::Device { "memory" } else { name(oom.place) },
         human(oom.requested),
         oom.class,
         human(oom.live_total),
-        in_use(&oom.live),
         peak(prediction, oom.place),
     );
     let capacity = if oom.by_system { oom.live_total } else { oom.capacity };

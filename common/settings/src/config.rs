@@ -10,13 +10,14 @@ use crate::groups;
 use crate::hardware::Hardware;
 use crate::link::LinkChoice;
 use crate::lr_schedule::LrSchedule;
-use crate::machine::cores;
+use crate::machine::{THREADS, cores};
 use crate::offload::Offload;
 use crate::precision;
 use crate::process::Process;
 use checkpoint::Format;
 use collectives::nccl;
 use model::{ModelConfig, Wrap};
+use planner::table::grouped;
 use planner::{Algorithm, Strategy};
 use sharding::{LossScaling, MeshShape, Precision, Update};
 use std::path::PathBuf;
@@ -183,7 +184,7 @@ impl Config {
             max_grad_norm: if args.file_only.unclipped { f64::INFINITY } else { args.training.max_grad_norm },
             seed: args.architecture.seed,
             memory: args.memory,
-            threads: args.threads.unwrap_or_else(|| cores().div_euclid(args.gpus).max(1)),
+            threads: args.threads.unwrap_or_else(|| (cores().min(THREADS) / args.gpus).max(1)),
             algorithm: args.algorithm,
             link: args.link,
             communication: Communication::new(&args.communication),
@@ -303,6 +304,7 @@ fn check(args: &TrainArgs) -> Result<()> {
             "--eval-every needs data that training does not see: add --val-fraction 0.1",
         ));
     }
+    check_threads(args)?;
     check_idle(args)?;
     if let Some(fault) = args.inject.iter().find(|fault| fault.rank >= args.gpus) {
         return Err(Failure::usage(format!(
@@ -319,6 +321,22 @@ fn check(args: &TrainArgs) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Refuses more threads than one process can have.
+fn check_threads(args: &TrainArgs) -> Result<()> {
+    let ranks = if args.on_this_machine.is_some() { 1 } else { args.gpus };
+    let threads = args.threads.unwrap_or(1);
+    if ranks * threads <= THREADS {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "--threads {threads} on each of {ranks} ranks makes {} threads, and a process has at most {}\n\
+         Give --threads {} or less.",
+        grouped((ranks * threads) as u64),
+        grouped(THREADS as u64),
+        THREADS / ranks
+    )))
 }
 
 /// Refuses flags that were typed although they change nothing without another one.

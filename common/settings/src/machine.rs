@@ -2,7 +2,13 @@
 
 mod control_group;
 
+use std::io;
 use std::path::{Path, PathBuf};
+
+/// Maximum number of threads that compute in one process. Each has a stack, another one for
+/// signals, and their guard pages: several memory maps, of which Linux gives a process 65,530 by
+/// default (`vm.max_map_count`). Beyond them, a new thread aborts the process.
+pub const THREADS: usize = 4096;
 
 /// The main memory that the processes of this machine may use together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +55,23 @@ fn total(meminfo: &str) -> Option<(u64, u64)> {
 /// Returns the number of cores that this process may use.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Returns the message about `thread`, which the system did not start because of `error`.
+pub fn not_started(thread: &str, error: &io::Error) -> String {
+    format!("cannot start {thread}: {error}{}", remedy_for_threads(error))
+}
+
+/// Returns a line with the remedy for `error`, of a thread that the system did not start. The line
+/// is empty if no limit is reached.
+pub fn remedy_for_threads(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => {
+            "\nThe system allows no more threads: use fewer ranks (--gpus) or threads per rank (--threads), or raise \
+             the limit of processes (`ulimit -u`, the container's limit of pids)."
+        }
+        _ => "",
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::cli::{CollectivesChoice, DeviceChoice, TrainArgs};
 use crate::error::{Failure, Result};
 use crate::hardware::{gpus_for, one_each};
 use crate::launcher::{self, ProcessPosition, Variables};
-use crate::machine::cores;
+use crate::machine::{THREADS, cores};
 use crate::precision::precision;
 use crate::secret;
 #[cfg(feature = "mpi")]
@@ -107,7 +107,8 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Pr
     let beside_each_other = position.local_world_size.unwrap_or(1);
     args.on_this_machine = Some(beside_each_other);
     let given = position.cores.map(|given| given.min(cores()));
-    args.threads = args.threads.or(given).or(Some((cores() / beside_each_other).max(1)));
+    let given = given.unwrap_or((cores() / beside_each_other).max(1));
+    args.threads = args.threads.or(Some(given.min(THREADS)));
     let engine = engine(args.collectives, &position, variables)?;
     let caution = caution(args.collectives, position.local_world_size.unwrap_or(1), precision(&args.types));
     Ok(Some(Process { position, engine, caution }))

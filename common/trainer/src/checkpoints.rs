@@ -24,10 +24,10 @@ pub(crate) fn disk(config: &Config, rank: usize) -> Disk {
 }
 
 /// Opens the directory of a run's checkpoints, if it saves any. The rank that leads creates it,
-/// takes its lock, and removes the files of killed runs.
+/// takes its lock, removes the files of killed runs, and probes that a checkpoint can be created.
 ///
 /// # Errors
-/// If another run has the lock, or the disk fails.
+/// If another run has the lock, this user may not write there, or the disk fails.
 pub(crate) fn open(config: &Config) -> Result<Option<(Checkpoints, Option<Arc<RunLock>>)>> {
     let Some(directory) = &config.output.checkpoint else { return Ok(None) };
     let checkpoints = Checkpoints::new(directory, Arc::new(Disk::new(1)));
@@ -38,6 +38,7 @@ pub(crate) fn open(config: &Config) -> Result<Option<(Checkpoints, Option<Arc<Ru
     checkpoints.disk().create_directory_durably(directory).map_err(refused)?;
     let lock = RunLock::acquire(directory, &token(), LockOptions::default()).map_err(Failure::run)?;
     checkpoints.remove_leftovers().map_err(Failure::run)?;
+    checkpoints.probe().map_err(Failure::run)?;
     Ok(Some((checkpoints, Some(Arc::new(lock)))))
 }
 
@@ -137,7 +138,40 @@ fn token() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::missing;
+    use super::{missing, open};
+    use clap::Parser;
+    use settings::Config;
+    use settings::cli::Cli;
+
+    /// The longest path that Linux takes.
+    const LONGEST: usize = 4095;
+
+    /// In the directory at a path of this length, there is room for the name of the lock, but for no
+    /// checkpoint's. Unlike a missing permission, that stops root, too.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_directory_where_no_checkpoint_can_be_created_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let opened = |length: usize| {
+            let mut path = root.path().join(length.to_string());
+            while path.as_os_str().len() < length {
+                let room = length - path.as_os_str().len() - 1;
+                path.push("d".repeat(if room > 200 { 100 } else { room }));
+            }
+            assert_eq!(path.as_os_str().len(), length);
+            let flags = ["zero", "--device", "cpu", "--checkpoint", path.to_str().unwrap()];
+            let config = Config::new(Cli::parse_from(flags).train).unwrap();
+            let outcome = open(&config).map(|_| ());
+            let left = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name());
+            assert_eq!(left.collect::<Vec<_>>(), ["lock"]);
+            outcome
+        };
+        opened(LONGEST - 100).unwrap();
+        let failure = opened(LONGEST - 10).unwrap_err();
+        let said = failure.to_string();
+        assert!(said.contains("cannot create the directory") && said.contains("name is too long"), "{said}");
+        assert_eq!(failure.code(), 1);
+    }
 
     #[test]
     fn damaged_checkpoints_make_no_room_for_others() {

@@ -14,6 +14,7 @@ use events::lock;
 use events::{Emitter, What};
 use offload::{Transfers, WaitLimits};
 use report::{LimitRow, Measured, Peaks, Report};
+use settings::machine::not_started;
 use settings::{Config, Failure, Result, link};
 use sharding::{Mesh, Rank};
 use std::any::Any;
@@ -129,7 +130,7 @@ fn join_rank<T>(thread: io::Result<ScopedJoinHandle<'_, rank_error::Result<T>>>)
     match thread.map(|thread| thread.join()) {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(payload)) => Err(RankError::Other(panic_message(&*payload))),
-        Err(error) => Err(RankError::Other(format!("cannot start the rank's thread: {error}"))),
+        Err(error) => Err(RankError::Other(not_started("the rank's thread", &error))),
     }
 }
 

@@ -19,6 +19,7 @@ use screen::Departure;
 use settings::cli::TrainArgs;
 use settings::config::DEFAULT_MODEL;
 use settings::findings::Findings;
+use settings::machine::not_started;
 use settings::{Config, Failure, Given, Result, communication, process};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
@@ -219,7 +220,7 @@ fn on_screen(
     let subscription = watch.hub.subscribe();
     let output = &BehindScreen::default();
     let outcome = std::thread::scope(|scope| {
-        let ranks = scope.spawn(move || {
+        let launch = move || {
             let observer = |rank: usize, event: RunEvent<'_>| {
                 report_event(rank, event);
                 if rank == 0 {
@@ -230,7 +231,9 @@ fn on_screen(
             watch.wait_for_last_events(&plan.stop);
             watch.hub.end();
             outcome
-        });
+        };
+        let ranks = std::thread::Builder::new().spawn_scoped(scope, launch);
+        let ranks = ranks.map_err(|error| Failure::run(not_started("the ranks", &error)))?;
         let screen = screen::live(subscription, watch.pace.clone(), options, plan.stop.flag.clone());
         let listening = after_screen(plan, watch, speed, output, screen.as_ref().ok());
         let outcome = signals::explain_delay(&plan.stop, plan.stops_after(), || ranks.join())

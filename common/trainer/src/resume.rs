@@ -124,18 +124,25 @@ impl ResumeState {
         Ok(state)
     }
 
-    /// Verifies all blocks that the ranks of this process read, each rank's on a thread of its own.
+    /// Verifies all blocks that the ranks of this process read, each rank's on a thread of its own,
+    /// or on this one if the system starts no more.
     fn verify(&self, run: &Resuming<'_>) -> checkpoint::Result<()> {
         std::thread::scope(|scope| {
-            let verifying: Vec<_> =
-                run.ranks.clone().map(|rank| scope.spawn(move || self.verify_rank(run, rank))).collect();
+            let start = |rank| {
+                let verify = move || self.verify_rank(run, rank);
+                std::thread::Builder::new().spawn_scoped(scope, verify).map_err(|_| verify())
+            };
+            let verifying: Vec<_> = run.ranks.clone().map(start).collect();
             let panicked = |_| {
                 Err(CheckpointError::Damaged {
                     path: self.checkpoint.path().into(),
                     how: "reading it panicked".into(),
                 })
             };
-            verifying.into_iter().try_for_each(|rank| rank.join().unwrap_or_else(panicked))
+            verifying.into_iter().try_for_each(|rank| match rank {
+                Ok(thread) => thread.join().unwrap_or_else(panicked),
+                Err(verified) => verified,
+            })
         })
     }
 

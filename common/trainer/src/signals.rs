@@ -3,6 +3,7 @@
 use crate::plan::Plan;
 use crate::stop::StopRequest;
 use events::Pace;
+use settings::machine::remedy_for_threads;
 use settings::{Failure, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -49,7 +50,7 @@ pub(crate) fn ignore_file_size_signal() {
 }
 
 fn failed(error: std::io::Error) -> Failure {
-    Failure::run(format!("cannot listen for signals: {error}"))
+    Failure::run(format!("cannot listen for signals: {error}{}", remedy_for_threads(&error)))
 }
 
 fn stop_on(requests: impl Iterator<Item = i32>, plan: &Plan, pace: Option<Arc<Pace>>) -> Result<()> {
@@ -91,14 +92,15 @@ fn ignores(status: &str, signal: i32) -> bool {
 }
 
 /// Runs `wait`, which returns once the run is over. If the run does not end soon after a stop is
-/// requested, prints a line that says why: `unit` is what the run stops after.
+/// requested, prints a line that says why: `unit` is what the run stops after. If the system starts
+/// no thread to print it, there is no line.
 pub(crate) fn explain_delay<T>(request: &StopRequest, unit: &str, wait: impl FnOnce() -> T) -> T {
     let (running, watched) = channel::<()>();
     let is_over = move |within| watched.recv_timeout(within) == Err(RecvTimeoutError::Disconnected);
     std::thread::scope(|scope| {
         // Dropped when `wait` returns or panics, which disconnects the channel.
         let _running = running;
-        scope.spawn(move || {
+        let _ = std::thread::Builder::new().spawn_scoped(scope, move || {
             while !request.is_set() {
                 if is_over(POLL) {
                     return;

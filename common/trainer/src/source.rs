@@ -4,6 +4,7 @@ use checkpoint::{ModelFiles, Reader};
 use model::{Layout, Model, TensorId, init};
 use settings::Config;
 use settings::data::Data;
+use settings::machine::not_started;
 use sharding::WeightSource;
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,9 +39,7 @@ impl WeightSource for SeededWeights {
         std::thread::scope(|scope| {
             for piece in pieces {
                 let spawned = std::thread::Builder::new().spawn_scoped(scope, move || draw(piece));
-                spawned.map_err(|error| {
-                    format!("cannot start a thread to draw weights: {error}\nUse fewer --threads.")
-                })?;
+                spawned.map_err(|error| not_started("a thread to draw weights", &error))?;
             }
             if let Some(piece) = first {
                 draw(piece);

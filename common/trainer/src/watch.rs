@@ -8,6 +8,7 @@ use events::{
     channel, feed,
 };
 use planner::{Job, Placement, Prediction, RankPrediction};
+use settings::machine::remedy_for_threads;
 use settings::{Config, Failure, Result, precision, prediction};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -92,6 +93,7 @@ fn unwatched(error: HubError) -> Failure {
         HubError::Recording(RecordingError::Io { path, source, .. }) => {
             Failure::run(format!("cannot write --record {}: {source}", path.display()))
         }
+        HubError::Thread(ref cause) => Failure::run(format!("{error}{}", remedy_for_threads(cause))),
         error => Failure::run(error.to_string()),
     }
 }

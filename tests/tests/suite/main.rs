@@ -33,6 +33,7 @@ mod resuming;
 mod saves;
 mod saving;
 mod strategies;
+mod threads;
 mod watching;
 
 /// Returns the flags after the model's, for a run of another model.

@@ -58,6 +58,18 @@ impl Checkpoints {
         Ok(())
     }
 
+    /// Checks that a checkpoint can be created in the directory, which must exist: creates and
+    /// removes a directory as a save does. Only the holder of the [`RunLock`](super::RunLock) may
+    /// call it.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Disk`].
+    pub fn probe(&self) -> Result<()> {
+        let probed = self.partial(0, 0);
+        self.disk.create_directory(&probed)?;
+        Ok(self.disk.remove_directory(&probed)?)
+    }
+
     /// Returns the path of the directory.
     pub fn directory(&self) -> &Path {
         &self.directory

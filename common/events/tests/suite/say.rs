@@ -1,6 +1,6 @@
 //! Lines are wrapped, numbers shortened, and control characters made visible.
 
-use events::say::{digits, fitted, visible};
+use events::say::{SHOWN, digits, fitted, shortened, visible};
 use proptest::prelude::*;
 
 #[test]
@@ -33,6 +33,13 @@ fn numbers_have_three_significant_digits() {
         assert_eq!(digits(value), text);
     }
     assert_eq!([digits(f64::NAN), digits(f64::INFINITY)], ["NaN", "inf"]);
+}
+
+#[test]
+fn a_message_repeats_a_value_on_one_short_line() {
+    assert_eq!(shortened("a\u{1b}[31m\n"), "a\\u{1b}[31m\\n");
+    let (fits, longer) = ("ü".repeat(SHOWN), "ü".repeat(SHOWN + 1));
+    assert_eq!([shortened(&fits), shortened(&longer)], [fits.clone(), fits + "…"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod keys;
 
 use super::{Family, INITIALIZER_RANGE, ModelConfig, RopeScaling};
 use crate::ModelError;
+use events::say::shortened;
 use keys::Keys;
 use serde_json::{Map, Value, json};
 
@@ -151,8 +152,12 @@ impl ModelConfig {
 
 /// Parses the text of a `config.json` as an object.
 fn object(text: &str, name: &str) -> Result<Map<String, Value>, ModelError> {
-    serde_json::from_str(text)
-        .map_err(|error| ModelError::NotJson { name: name.into(), reason: error.to_string() })
+    // The parser's message repeats a text in place of an object.
+    let refused = |error: serde_json::Error| ModelError::NotJson {
+        name: name.into(),
+        reason: if error.is_data() { shortened(&error.to_string()) } else { error.to_string() },
+    };
+    serde_json::from_str(text).map_err(refused)
 }
 
 /// Returns the maximum sequence length that Transformers assumes if a config omits it.

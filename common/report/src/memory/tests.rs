@@ -72,6 +72,37 @@ fn no_remedy_is_cut_off() {
     }
 }
 
+/// The system may refuse a rank's first allocation.
+#[test]
+fn a_rank_that_holds_nothing_lists_nothing() {
+    let (job, prediction) = predict(Stage::Zero3, &config("--gpus 4 --device cpu")).unwrap();
+    let said = |bytes| {
+        let mut live = vec![0; Class::ALL.len()];
+        live[0] = bytes;
+        let place = Place::Device;
+        let (class, requested, capacity) = (Class::Parameters, 1_000_000, 0);
+        let oom = OutOfMemory {
+            rank: 1,
+            place,
+            class,
+            requested,
+            capacity,
+            live_total: bytes,
+            live,
+            by_system: true,
+        };
+        ran_out(&job, &prediction, (&oom, Moment::Setup), Limits::default()).to_string()
+    };
+    let nothing = said(0);
+    assert!(nothing.contains("\n\nOf its device, 0 B are in use.\n"), "{nothing}");
+    assert!(!nothing.contains("\n\n\n") && !nothing.contains("in use:"), "{nothing}");
+    assert!(
+        said(2000).contains(&format!("2.00 kB are in use:\n  {} 2.00 kB", Class::ALL[0])),
+        "{}",
+        said(2000)
+    );
+}
+
 #[test]
 fn a_limit_that_is_one_byte_short_is_told_from_the_need() {
     let (job, prediction) = predict(Stage::Zero3, &config("--gpus 4 --device cpu")).unwrap();

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cli::Cli;
+use crate::machine;
 use clap::Parser;
 
 fn config(flags: &str) -> Result<Config> {
@@ -53,6 +54,22 @@ fn senseless_flags_are_usage_failures_that_name_the_flag() {
         let failure = config(&flags_).unwrap_err();
         assert_eq!(failure.code(), 2, "{flags}");
         assert!(failure.to_string().contains(named), "{flags}: {failure}");
+    }
+}
+
+#[test]
+fn a_process_has_a_limited_number_of_threads() {
+    let threads = |flags: &str| config(flags).map(|config| config.threads);
+    assert_eq!(threads("--device cpu --gpus 512 --threads 8"), Ok(8));
+    let failure = threads("--device cpu --gpus 512 --threads 9").unwrap_err();
+    assert_eq!(failure.code(), 2);
+    assert_eq!(
+        failure.to_string(),
+        "--threads 9 on each of 512 ranks makes 4,608 threads, and a process has at most 4,096\n\
+         Give --threads 8 or less."
+    );
+    for gpus in [1, 3, 512, 1024] {
+        assert!(threads(&format!("--device cpu --gpus {gpus}")).unwrap() * gpus <= machine::THREADS);
     }
 }
 

@@ -40,10 +40,10 @@ impl From<CheckpointError> for Unfit {
         let words = error.to_string();
         match error {
             // The user or a limit is the cause, not the checkpoint.
-            Disk(storage::Error { cause, .. })
-                if cause.kind() == ErrorKind::PermissionDenied
-                    || storage::remedy_for_open_files(&cause).is_some() =>
-            {
+            Disk(storage::Error { cause, .. }) if cause.kind() == ErrorKind::PermissionDenied => {
+                Unfit::Refused(Failure::usage(words))
+            }
+            Disk(storage::Error { cause, .. }) if storage::remedy_for_open_files(&cause).is_some() => {
                 Unfit::Refused(Failure::run(words))
             }
             Damaged { .. } | Disk(_) | Malformed { .. } => {
@@ -142,12 +142,13 @@ mod tests {
                 cause,
             }))
         };
-        for (cause, remedy) in [
-            (ErrorKind::PermissionDenied.into(), "Give this user access to it"),
-            (io::Error::from_raw_os_error(EMFILE), "`ulimit -n`"),
+        for (cause, remedy, code) in [
+            (ErrorKind::PermissionDenied.into(), "Give this user access to it", 2),
+            (io::Error::from_raw_os_error(EMFILE), "`ulimit -n`", 1),
         ] {
-            let unfit = unfit(cause);
-            assert!(matches!(&unfit, Unfit::Refused(why) if why.to_string().contains(remedy)), "{unfit:?}");
+            let Unfit::Refused(why) = unfit(cause) else { panic!("{remedy}: it counts as damage") };
+            assert!(why.to_string().contains(remedy), "{why}");
+            assert_eq!(why.code(), code, "{why}");
         }
         assert!(matches!(unfit(ErrorKind::NotFound.into()), Unfit::Damaged(_)));
     }

@@ -6,6 +6,7 @@ use crate::rank_error::{Result, other};
 use checkpoint::{Destination, Writer};
 use device::Buffer;
 use model::TensorId;
+use settings::machine::not_started;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -63,7 +64,8 @@ impl WeightWriter {
         let (requests, received) = channel();
         let (answer, replies) = channel();
         let work = move || process(create, &received, &answer);
-        std::thread::Builder::new().name("weights".into()).spawn(work).map_err(other)?;
+        let thread = std::thread::Builder::new().name("weights".into()).spawn(work);
+        thread.map_err(|error| other(not_started("the thread that writes weights", &error)))?;
         let timeout = config.output.checkpoint_timeout;
         Ok(WeightWriter { requests, replies, disk, timeout, began: Instant::now() })
     }

@@ -1,6 +1,7 @@
 //! Values of a `config.json` by key, or errors that name the key and the value.
 
 use crate::ModelError;
+use events::say::shortened;
 use serde_json::{Map, Value};
 
 /// A JSON object inside the config of the model called `name`; `prefix` is the path to it.
@@ -20,7 +21,7 @@ impl<'a> Keys<'a> {
         ModelError::Unsupported {
             name: self.name.into(),
             key: format!("{}{key}", self.prefix),
-            value: value.to_string(),
+            value: shortened(&value.to_string()),
             supported: supported.into(),
         }
     }

@@ -26,6 +26,15 @@ fn refused(key: &str, value: Value) -> String {
 }
 
 #[test]
+fn a_long_value_is_shortened() {
+    let said = refused("hidden_act", "x".repeat(100_000).into());
+    assert!(said.contains("`hidden_act`: \"xxxxxx") && said.contains("…, but"), "{said}");
+    assert!(said.chars().count() < 200, "{said}");
+    let said = read(&format!("\"{}\"", "x".repeat(100_000))).unwrap_err().to_string();
+    assert!(said.contains("not a JSON object") && said.chars().count() < 200, "{said}");
+}
+
+#[test]
 fn version_4_is_read() {
     let preset = ModelConfig::preset("smollm2-135m").unwrap();
     let read = ModelConfig::from_hugging_face(VERSION_4, "smollm2-135m").unwrap();

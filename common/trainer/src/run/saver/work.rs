@@ -2,6 +2,7 @@
 
 use checkpoint::{CheckpointError, FileRecord, ShardWriter};
 use device::Buffer;
+use settings::machine::not_started;
 use std::io;
 use std::ops::Range;
 use std::thread::JoinHandle;
@@ -49,7 +50,7 @@ impl<T: Send + 'static> Work<T> {
     /// Blocks until the work is done. Returns its result; `Err` with a message if it panicked, or
     /// its thread could not be started.
     pub(super) fn take(self) -> PeerResult<T> {
-        let thread = self.thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        let thread = self.thread.map_err(|error| not_started("a thread", &error))?;
         thread.join().map_err(|_| "the thread that writes it has panicked".into())
     }
 }
