@@ -45,6 +45,10 @@ static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Maximum time from the signal until the process stops.
 const STOPS_WITHIN: Duration = Duration::from_secs(1);
 
+/// The largest picture in columns and rows, which no real terminal exceeds. A terminal may claim
+/// more than fits into memory.
+const LARGEST: (u16, u16) = (1000, 500);
+
 /// Returns the terminal that `crossterm` reads keys from: standard input or, if that is no terminal,
 /// the controlling terminal. Other systems than Linux cannot poll `/dev/tty`: standard output stands
 /// in for it.
@@ -158,10 +162,11 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Draws a picture of the terminal's size. Writes only the cells that have changed.
+    /// Draws a picture of the terminal's size, or of its upper left corner if the terminal is larger
+    /// than [`LARGEST`]. Writes only the cells that have changed.
     pub(crate) fn draw(&mut self, app: &App) -> io::Result<()> {
-        let (width, height) = terminal::size()?;
-        let area = Rect { x: 0, y: 0, width, height };
+        let (columns, rows) = terminal::size()?;
+        let area = Rect { x: 0, y: 0, width: columns.min(LARGEST.0), height: rows.min(LARGEST.1) };
         if area != self.shown.area {
             self.redraw()?;
             self.shown = Buffer::empty(area);

@@ -155,6 +155,13 @@ impl Pty {
         self.signal(Signal::WINCH);
     }
 
+    /// Tells the program a size that the terminal does not have.
+    #[allow(dead_code, reason = "for the programs' own tests")]
+    pub(crate) fn claim(&self, columns: u16, rows: u16) {
+        tcsetwinsize(&self.master, size(columns, rows)).unwrap();
+        self.signal(Signal::WINCH);
+    }
+
     /// Sends a signal to the program.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();

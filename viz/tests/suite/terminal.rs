@@ -198,6 +198,22 @@ fn a_program_ends_with_its_terminal() {
     }
 }
 
+/// A picture of that size does not fit into memory.
+#[test]
+fn a_terminal_that_claims_to_be_huge_gets_a_picture_in_its_corner() {
+    let mut pty = replay();
+    pty.send("3");
+    pty.expect_on_screen("Memory of rank 0");
+    pty.claim(u16::MAX, u16::MAX);
+    pty.expect("Memory of rank 0");
+    pty.claim(120, 40);
+    pty.send("4");
+    pty.expect_on_screen("communication below");
+    pty.send("q");
+    pty.expect_restored();
+    assert!(pty.wait().success());
+}
+
 #[test]
 fn suspended_it_gives_the_terminal_back_and_takes_it_again() {
     for by_key in [true, false] {
