@@ -8,7 +8,7 @@ use screen::theme::Theme;
 use screen::timeline::Timeline;
 use screen::{DisplayOptions, ScreenError, view, words};
 use std::error::Error;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
@@ -82,10 +82,16 @@ fn open(files: &[PathBuf]) -> Result<Vec<Player>, RecordingError> {
     files.iter().map(|file| Player::recorded(Recording::open(file)?)).collect()
 }
 
-/// Compares `runs`: files are recordings, other names are runs in progress. A folder with the name
-/// of a run is not taken for a recording.
+/// True if `run` names a recording, also one that cannot be read, and not a run in progress. A folder
+/// or socket with the name of a run is not taken for a recording.
+fn is_recording(run: &Path) -> bool {
+    fs::metadata(run).is_ok_and(|found| !found.is_dir() && !found.file_type().is_socket())
+}
+
+/// Compares `runs`: files are recordings, other names are runs in progress.
 fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
-    let (files, names): (Vec<PathBuf>, Vec<PathBuf>) = runs.iter().cloned().partition(|run| run.is_file());
+    let (files, names): (Vec<PathBuf>, Vec<PathBuf>) =
+        runs.iter().cloned().partition(|run| is_recording(run));
     if names.is_empty() {
         return print_failure(screen::recorded(begin(open(&files)?, start)?, None, display));
     }
