@@ -7,13 +7,17 @@ use screen::player::{Motion, Player};
 use screen::theme::Theme;
 use screen::timeline::Timeline;
 use screen::{DisplayOptions, ScreenError, view, words};
+use signal_hook::consts::SIGXFSZ;
+use signal_hook::flag;
 use std::error::Error;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::{fs, io};
+use std::sync::Arc;
 use viz::cli::{Cli, Command, Export, Start, command, named};
 use viz::export::{asciicast, svg, trace};
+use viz::output::{self, CannotWrite};
 
 /// Default speed in run seconds per real second.
 const SPEED: f64 = 0.1;
@@ -22,6 +26,9 @@ const SPEED: f64 = 0.1;
 const SHIPPED: &[u8] = include_bytes!("../recordings/zero3.events");
 
 fn main() -> ExitCode {
+    // A write beyond `ulimit -f` then fails with an error that names the file. If the system refuses
+    // that, the limit still ends the process.
+    let _ = flag::register(SIGXFSZ, Arc::default());
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
     match run(cli) {
         Ok(()) => events::say::code(),
@@ -185,28 +192,28 @@ fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>>
 
 fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let mut outputs = [&export.svg, &export.cast].into_iter().flatten();
-    outputs.try_for_each(|out| check_output(&export.moment.files, out))?;
+    outputs.try_for_each(|out| output::check(&export.moment.files, out))?;
     let open_and_warn = |file: &PathBuf| Recording::open(file).inspect(warn).and_then(Player::recorded);
     let players = export.moment.files.iter().map(open_and_warn).collect::<Result<Vec<_>, _>>()?;
     let mut app = export.moment.app(players)?;
     let (width, height) = export.size;
     let theme = Theme { depth: display.depth.unwrap_or(Theme::FULL.depth), ascii: display.ascii };
     if let Some(out) = &export.svg {
-        write(out, &svg::render(&view::picture(&app, theme, width, height)))?;
+        output::write(out, &svg::render(&view::picture(&app, theme, width, height)))?;
     }
     if let Some(out) = &export.cast {
         export.moment.seek(&mut app.players[0], 0.0)?;
         app.sync_runs();
-        write(out, &asciicast::render(app, theme, export.size, export.seconds, export.speed)?)?;
+        output::write(out, &asciicast::render(app, theme, export.size, export.seconds, export.speed)?)?;
     }
     Ok(())
 }
 
 fn write_trace(file: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
-    check_output(&[file], out)?;
+    output::check(&[file], out)?;
     let recording = Recording::open(file)?;
     warn(&recording);
-    Ok(write(out, &trace::render(&recording)?)?)
+    Ok(output::write(out, &trace::render(&recording)?)?)
 }
 
 /// Prints a warning if a recording ends early, and one if it is damaged. The screen shows this,
@@ -226,29 +233,4 @@ fn warn(recording: &Recording) {
             recording.path().display()
         );
     }
-}
-
-/// Returns an error if `out` is one of the `recordings`, which it would overwrite.
-fn check_output(recordings: &[impl AsRef<Path>], out: &Path) -> Result<(), String> {
-    let file = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
-    let taken = file(out).filter(|_| out != Path::new("-"));
-    if taken.is_some() && recordings.iter().any(|recording| file(recording.as_ref()) == taken) {
-        Err(format!("{} is the recording itself: name another file to write", out.display()))
-    } else {
-        Ok(())
-    }
-}
-
-/// An output that cannot be written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: {}", .0.display(), .1)]
-struct CannotWrite(PathBuf, io::Error);
-
-/// Writes `text` to a file, or to standard output if `out` is `-`.
-fn write(out: &Path, text: &str) -> Result<(), CannotWrite> {
-    if out == Path::new("-") {
-        events::say::raw(text);
-        return Ok(());
-    }
-    fs::write(out, text).map_err(|error| CannotWrite(out.into(), error))
 }
