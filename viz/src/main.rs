@@ -193,6 +193,9 @@ fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>>
 fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let mut outputs = [&export.svg, &export.cast].into_iter().flatten();
     outputs.try_for_each(|out| output::check(&export.moment.files, out))?;
+    if let (Some(svg), Some(cast)) = (&export.svg, &export.cast) {
+        output::check_distinct(("--svg", svg), ("--cast", cast))?;
+    }
     let open_and_warn = |file: &PathBuf| Recording::open(file).inspect(warn).and_then(Player::recorded);
     let players = export.moment.files.iter().map(open_and_warn).collect::<Result<Vec<_>, _>>()?;
     let mut app = export.moment.app(players)?;

@@ -27,6 +27,25 @@ pub fn check(recordings: &[impl AsRef<Path>], out: &Path) -> Result<(), String> 
     }
 }
 
+/// Returns an error if the outputs of two flags are one file. Several outputs may go to one terminal
+/// or pipe.
+///
+/// # Errors
+/// A sentence that names the flags and the file.
+pub fn check_distinct(first: (&str, &Path), second: (&str, &Path)) -> Result<(), String> {
+    // An output whose directory is missing cannot be written either, which `write` reports.
+    let found = |out: &Path| file(out).ok().flatten().filter(|_| out != Path::new("-"));
+    match (found(first.1), found(second.1)) {
+        (Some(one), Some(other)) if one == other => Err(format!(
+            "{} and {} are one file, {}: the one would replace the other\nGive two files.",
+            first.0,
+            second.0,
+            one.display()
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Writes `text` to a file, or to standard output if `out` is `-`. A file is replaced once all of
 /// its new contents are on the disk. Pipes, devices and descriptors of a process, such as
 /// `/dev/stdout`, are written to as they are.

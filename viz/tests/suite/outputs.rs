@@ -82,3 +82,17 @@ fn pipes_devices_and_descriptors_are_written_to_as_they_are() {
     assert_eq!((fs::metadata(&kept).unwrap().ino(), fs::read_to_string(&kept).unwrap()), (number, trace()));
     assert_eq!(names(dir.path()), ["kept", "pipe", "read"]);
 }
+
+/// The one would silently replace the other. Nothing is written.
+#[test]
+fn two_outputs_to_one_file_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    symlink("a", dir.path().join("link")).unwrap();
+    for other in ["a", "./a", "link"] {
+        let output = shell(&format!(r#""$0" export "$1" --svg a --cast {other}"#), dir.path());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains("--svg and --cast are one file, "), "{error}");
+        assert_eq!(names(dir.path()), ["link"], "{other}");
+    }
+}
