@@ -29,7 +29,8 @@ fn main() -> ExitCode {
     // A write beyond `ulimit -f` then fails with an error that names the file. If the system refuses
     // that, the limit still ends the process.
     let _ = flag::register(SIGXFSZ, Arc::default());
-    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    let cli = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = cli.unwrap_or_else(|error| shell::exit(&error));
     match run(cli) {
         Ok(()) => events::say::code(),
         Err(error) => {

@@ -96,3 +96,18 @@ fn two_outputs_to_one_file_are_refused() {
         assert_eq!(names(dir.path()), ["link"], "{other}");
     }
 }
+
+/// Help is an output like any other. A reader that closes its pipe has seen enough.
+#[cfg(target_os = "linux")]
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    for flag in ["--help", "--version", "trace --help"] {
+        let output = shell(&format!(r#""$0" {flag} > /dev/full"#), Path::new("/"));
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{flag}: {error}");
+        assert!(error.starts_with("error: cannot write to standard output: "), "{error}");
+        let script = format!(r#"mkfifo pipe; : < pipe & exec 3> pipe; wait; "$0" {flag} >&3"#);
+        let closed = shell(&script, tempfile::tempdir().unwrap().path());
+        assert!(closed.status.success() && closed.stderr.is_empty(), "{flag}: {closed:?}");
+    }
+}
