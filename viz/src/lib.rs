@@ -9,3 +9,4 @@ pub mod export {
     pub mod svg;
     pub mod trace;
 }
+pub mod output;

@@ -7,13 +7,17 @@ use screen::player::{Motion, Player};
 use screen::theme::Theme;
 use screen::timeline::Timeline;
 use screen::{DisplayOptions, ScreenError, view, words};
+use signal_hook::consts::SIGXFSZ;
+use signal_hook::flag;
 use std::error::Error;
-use std::os::unix::fs::MetadataExt;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::{fs, io};
+use std::sync::Arc;
 use viz::cli::{Cli, Command, Export, Start, command, named};
 use viz::export::{asciicast, svg, trace};
+use viz::output::{self, CannotWrite};
 
 /// Default speed in run seconds per real second.
 const SPEED: f64 = 0.1;
@@ -22,7 +26,11 @@ const SPEED: f64 = 0.1;
 const SHIPPED: &[u8] = include_bytes!("../recordings/zero3.events");
 
 fn main() -> ExitCode {
-    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    // A write beyond `ulimit -f` then fails with an error that names the file. If the system refuses
+    // that, the limit still ends the process.
+    let _ = flag::register(SIGXFSZ, Arc::default());
+    let cli = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = cli.unwrap_or_else(|error| shell::exit(&error));
     match run(cli) {
         Ok(()) => events::say::code(),
         Err(error) => {
@@ -82,10 +90,16 @@ fn open(files: &[PathBuf]) -> Result<Vec<Player>, RecordingError> {
     files.iter().map(|file| Player::recorded(Recording::open(file)?)).collect()
 }
 
-/// Compares `runs`: files are recordings, other names are runs in progress. A folder with the name
-/// of a run is not taken for a recording.
+/// True if `run` names a recording, also one that cannot be read, and not a run in progress. A folder
+/// or socket with the name of a run is not taken for a recording.
+fn is_recording(run: &Path) -> bool {
+    fs::metadata(run).is_ok_and(|found| !found.is_dir() && !found.file_type().is_socket())
+}
+
+/// Compares `runs`: files are recordings, other names are runs in progress.
 fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
-    let (files, names): (Vec<PathBuf>, Vec<PathBuf>) = runs.iter().cloned().partition(|run| run.is_file());
+    let (files, names): (Vec<PathBuf>, Vec<PathBuf>) =
+        runs.iter().cloned().partition(|run| is_recording(run));
     if names.is_empty() {
         return print_failure(screen::recorded(begin(open(&files)?, start)?, None, display));
     }
@@ -179,28 +193,31 @@ fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>>
 
 fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let mut outputs = [&export.svg, &export.cast].into_iter().flatten();
-    outputs.try_for_each(|out| check_output(&export.moment.files, out))?;
+    outputs.try_for_each(|out| output::check(&export.moment.files, out))?;
+    if let (Some(svg), Some(cast)) = (&export.svg, &export.cast) {
+        output::check_distinct(("--svg", svg), ("--cast", cast))?;
+    }
     let open_and_warn = |file: &PathBuf| Recording::open(file).inspect(warn).and_then(Player::recorded);
     let players = export.moment.files.iter().map(open_and_warn).collect::<Result<Vec<_>, _>>()?;
     let mut app = export.moment.app(players)?;
     let (width, height) = export.size;
     let theme = Theme { depth: display.depth.unwrap_or(Theme::FULL.depth), ascii: display.ascii };
     if let Some(out) = &export.svg {
-        write(out, &svg::render(&view::picture(&app, theme, width, height)))?;
+        output::write(out, &svg::render(&view::picture(&app, theme, width, height)))?;
     }
     if let Some(out) = &export.cast {
         export.moment.seek(&mut app.players[0], 0.0)?;
         app.sync_runs();
-        write(out, &asciicast::render(app, theme, export.size, export.seconds, export.speed)?)?;
+        output::write(out, &asciicast::render(app, theme, export.size, export.seconds, export.speed)?)?;
     }
     Ok(())
 }
 
 fn write_trace(file: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
-    check_output(&[file], out)?;
+    output::check(&[file], out)?;
     let recording = Recording::open(file)?;
     warn(&recording);
-    Ok(write(out, &trace::render(&recording)?)?)
+    Ok(output::write(out, &trace::render(&recording)?)?)
 }
 
 /// Prints a warning if a recording ends early, and one if it is damaged. The screen shows this,
@@ -220,29 +237,4 @@ fn warn(recording: &Recording) {
             recording.path().display()
         );
     }
-}
-
-/// Returns an error if `out` is one of the `recordings`, which it would overwrite.
-fn check_output(recordings: &[impl AsRef<Path>], out: &Path) -> Result<(), String> {
-    let file = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
-    let taken = file(out).filter(|_| out != Path::new("-"));
-    if taken.is_some() && recordings.iter().any(|recording| file(recording.as_ref()) == taken) {
-        Err(format!("{} is the recording itself: name another file to write", out.display()))
-    } else {
-        Ok(())
-    }
-}
-
-/// An output that cannot be written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: {}", .0.display(), .1)]
-struct CannotWrite(PathBuf, io::Error);
-
-/// Writes `text` to a file, or to standard output if `out` is `-`.
-fn write(out: &Path, text: &str) -> Result<(), CannotWrite> {
-    if out == Path::new("-") {
-        events::say::raw(text);
-        return Ok(());
-    }
-    fs::write(out, text).map_err(|error| CannotWrite(out.into(), error))
 }

@@ -120,7 +120,7 @@ pub fn command() -> clap::Command {
 /// Runs the program with `arguments`, the program's name first, and prints. Exits the process if
 /// there is nothing to compute.
 pub fn main_from<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>) -> ExitCode {
-    let text = run(arguments).unwrap_or_else(|problem| problem.exit());
+    let text = run(arguments).unwrap_or_else(|problem| shell::exit(&problem));
     events::say!("{}", text.trim_end());
     events::say::code()
 }

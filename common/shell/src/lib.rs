@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory, Parser, Subcommand};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, ErrorKind, Write};
 use std::ops::RangeInclusive;
 
 /// Returns the definition of the command line of `P`. Its flags and those of its commands take
@@ -34,7 +34,18 @@ pub fn try_parse_from<P: Parser>(
 
 /// Parses the arguments of this process. On help or a usage error, prints the text and exits.
 pub fn parse<P: Parser>() -> P {
-    try_parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    try_parse_from(std::env::args_os()).unwrap_or_else(|error| exit(&error))
+}
+
+/// Prints the requested help or version, or a usage error, and exits. The exit code is 1 if help
+/// cannot be written, except into a pipe that its reader has closed.
+pub fn exit(error: &clap::Error) -> ! {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    let lost = printed.err().filter(|problem| !error.use_stderr() && problem.kind() != ErrorKind::BrokenPipe);
+    let Some(problem) = lost else { std::process::exit(error.exit_code()) };
+    // If standard error cannot be written either, the exit code remains.
+    let _ = writeln!(io::stderr(), "error: cannot write to standard output: {problem}");
+    std::process::exit(1)
 }
 
 /// Reads a whole number of `range`.

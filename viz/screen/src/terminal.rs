@@ -16,7 +16,8 @@ use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
 use rustix::process::{Signal, kill_current_process_group};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use rustix::time::Timespec;
@@ -44,10 +45,23 @@ static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Maximum time from the signal until the process stops.
 const STOPS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Calls `with` with the terminal that keys are read from.
-fn with_keyboard<T>(with: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
+/// The largest picture in columns and rows, which no real terminal exceeds. A terminal may claim
+/// more than fits into memory.
+const LARGEST: (u16, u16) = (1000, 500);
+
+/// Returns the terminal that `crossterm` reads keys from: standard input or, if that is no terminal,
+/// the controlling terminal. Other systems than Linux cannot poll `/dev/tty`: standard output stands
+/// in for it.
+fn keyboard() -> io::Result<OwnedFd> {
     let (stdin, stdout) = (io::stdin(), io::stdout());
-    with(if stdin.is_terminal() { stdin.as_fd() } else { stdout.as_fd() })
+    if stdin.is_terminal() {
+        return stdin.as_fd().try_clone_to_owned();
+    }
+    let controlling = File::options().read(true).write(true).open("/dev/tty");
+    match controlling.ok().filter(|_| cfg!(target_os = "linux")) {
+        Some(terminal) => Ok(terminal.into()),
+        None => stdout.as_fd().try_clone_to_owned(),
+    }
 }
 
 /// True if the screen can be shown: standard output is a terminal that can position the cursor, and
@@ -116,6 +130,9 @@ pub(crate) struct Screen {
     shown: Buffer,
     /// The buffer for the next picture.
     next: Buffer,
+    /// The terminal that keys are read from. It is kept because a terminal that is closed no longer
+    /// looks like one.
+    keyboard: OwnedFd,
     signals: Signals,
     /// True once the process has continued after a stop.
     resumed: Arc<AtomicBool>,
@@ -136,17 +153,20 @@ impl Screen {
         *lock(&DRAWING) = Some(thread::current().id());
         let backend = CrosstermBackend::new(BufWriter::with_capacity(1 << 16, io::stdout()));
         let (shown, next) = (Buffer::default(), Buffer::default());
+        let keyboard = keyboard()?;
         let (resumed, continued) = (Arc::<AtomicBool>::default(), Vec::new());
-        let mut screen = Screen { backend, shown, next, signals, resumed: resumed.clone(), continued, theme };
+        let mut screen =
+            Screen { backend, shown, next, keyboard, signals, resumed: resumed.clone(), continued, theme };
         screen.set_when_continued(resumed)?;
         take_over()?;
         Ok(screen)
     }
 
-    /// Draws a picture of the terminal's size. Writes only the cells that have changed.
+    /// Draws a picture of the terminal's size, or of its upper left corner if the terminal is larger
+    /// than [`LARGEST`]. Writes only the cells that have changed.
     pub(crate) fn draw(&mut self, app: &App) -> io::Result<()> {
-        let (width, height) = terminal::size()?;
-        let area = Rect { x: 0, y: 0, width, height };
+        let (columns, rows) = terminal::size()?;
+        let area = Rect { x: 0, y: 0, width: columns.min(LARGEST.0), height: rows.min(LARGEST.1) };
         if area != self.shown.area {
             self.redraw()?;
             self.shown = Buffer::empty(area);
@@ -179,27 +199,30 @@ impl Screen {
         self.signals.pending().next()
     }
 
-    /// Blocks until there are keys to read, a signal arrives or `timeout` has passed. Returns false
-    /// if the terminal is closed: `crossterm` would then read from it forever.
-    pub(crate) fn wait(&self, timeout: Duration) -> bool {
+    /// Blocks until there are keys to read, a signal arrives, the terminal is closed or `timeout`,
+    /// which is shorter than a second, has passed.
+    pub(crate) fn wait(&self, timeout: Duration) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
-        let answer = with_keyboard(|keyboard| {
-            let mut polled = [PollFd::from_borrowed_fd(keyboard, PollFlags::IN)];
-            // An interrupted call says nothing about the terminal; the next call does.
-            let _ = poll(&mut polled, Some(&timeout));
-            polled[0].revents()
-        });
-        !answer.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
+        // A signal interrupts the call.
+        let _ = poll(&mut [PollFd::new(&self.keyboard, PollFlags::IN)], Some(&timeout));
+    }
+
+    /// True unless the terminal is closed. `crossterm` would then read from it forever, so ask
+    /// before each of its calls.
+    pub(crate) fn is_open(&self) -> bool {
+        let mut polled = [PollFd::new(&self.keyboard, PollFlags::IN)];
+        // An interrupted call says nothing about the terminal. The signal may be the hangup itself.
+        while poll(&mut polled, Some(&Timespec::default())) == Err(Errno::INTR) {}
+        !polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
     }
 
     /// Makes `crossterm` look for keys again: it does not see those that come together with a change
     /// of size before the next key. Setting a terminal's modes, even to what they are, wakes those
     /// that wait for its keys.
     pub(crate) fn remind(&self) {
-        with_keyboard(|keyboard| {
-            // If the terminal is closed, `wait` says so.
-            let _ = tcgetattr(keyboard).and_then(|modes| tcsetattr(keyboard, OptionalActions::Now, &modes));
-        });
+        // If the terminal is closed, `is_open` says so.
+        let modes = tcgetattr(&self.keyboard);
+        let _ = modes.and_then(|modes| tcsetattr(&self.keyboard, OptionalActions::Now, &modes));
     }
 
     /// Returns the first panic on a thread that is neither this one nor a rank's; `None` if there

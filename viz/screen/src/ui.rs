@@ -230,10 +230,14 @@ impl Session {
             _ => FRAME,
         };
         // A signal interrupts the wait; the next turn handles it.
-        if !self.screen.wait(timeout) {
-            return Ok(Some(Departure::Signal(SIGHUP)));
-        }
-        while event::poll(Duration::ZERO).unwrap_or(false) {
+        self.screen.wait(timeout);
+        loop {
+            if !self.screen.is_open() {
+                return Ok(Some(Departure::Signal(SIGHUP)));
+            }
+            if !event::poll(Duration::ZERO).unwrap_or(false) {
+                return Ok(None);
+            }
             let (event, app) = (event::read()?, &mut self.app);
             let action =
                 input::clicked(&event).and_then(|place| view::clicked(app, self.screen.size(), place));
@@ -250,7 +254,6 @@ impl Session {
                 return Ok(departure);
             }
         }
-        Ok(None)
     }
 
     /// Carries out an effect. Returns how the screen is left; `None` if it is not.

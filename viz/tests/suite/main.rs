@@ -14,6 +14,7 @@ mod footer;
 mod intervals;
 mod narration;
 mod narrow;
+mod outputs;
 mod overlap;
 mod palette;
 mod places;

@@ -61,6 +61,28 @@ fn errors_name_bad_input_and_its_remedy() {
     }
 }
 
+/// No command waits for a pipe's writer, and none reads a device for ever.
+#[test]
+fn recordings_that_are_not_ordinary_files_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let file = path("zero3", "events");
+    let file = file.to_str().unwrap();
+    for special in [pipe.to_str().unwrap(), "/dev/zero"] {
+        for arguments in [
+            &["replay", special][..],
+            &["replay", special, "--follow"],
+            &["compare", file, special],
+            &["export", special, "--svg", "-"],
+            &["trace", special, "-"],
+        ] {
+            let error = fails(arguments);
+            assert!(error.contains("it is not an ordinary file"), "{arguments:?}: {error}");
+        }
+    }
+}
+
 #[test]
 fn numbers_out_of_range_are_refused_with_the_range() {
     let file = path("zero3", "events");

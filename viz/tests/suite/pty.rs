@@ -155,6 +155,13 @@ impl Pty {
         self.signal(Signal::WINCH);
     }
 
+    /// Tells the program a size that the terminal does not have.
+    #[allow(dead_code, reason = "for the programs' own tests")]
+    pub(crate) fn claim(&self, columns: u16, rows: u16) {
+        tcsetwinsize(&self.master, size(columns, rows)).unwrap();
+        self.signal(Signal::WINCH);
+    }
+
     /// Sends a signal to the program.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
@@ -178,12 +185,7 @@ impl Pty {
 
     /// Blocks until a signal has stopped the program.
     pub(crate) fn expect_stopped(&self) {
-        let deadline = Instant::now() + self.timeout;
-        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        while waitid(WaitId::Pid(self.pid()), stopped).unwrap().is_none() {
-            assert!(Instant::now() < deadline, "the program was never stopped");
-            std::thread::yield_now();
-        }
+        expect_stopped(self.pid(), self.timeout);
     }
 
     /// Blocks until the terminal is restored: no mouse, main screen, cursor, cooked mode. Returns
@@ -210,6 +212,16 @@ impl Drop for Pty {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Blocks until a signal has stopped the program `pid`.
+fn expect_stopped(pid: Pid, timeout: Duration) {
+    let deadline = Instant::now() + timeout;
+    let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    while waitid(WaitId::Pid(pid), stopped).unwrap().is_none() {
+        assert!(Instant::now() < deadline, "the program was never stopped");
+        std::thread::yield_now();
     }
 }
 
@@ -241,27 +253,47 @@ fn spawn(command: &mut Command, (columns, rows): (u16, u16)) -> (OwnedFd, Child)
     (master, child)
 }
 
-/// Starts `command` in a terminal and closes the terminal once `text` is written, as a closed
-/// window does. Returns whether the program fails to end by itself.
-pub(crate) fn outlives_its_terminal(command: &mut Command, text: &str) -> bool {
+/// Starts `command` in a terminal and closes the terminal as a closed window does, once the program
+/// has drawn a picture, which ends with `drawn`, and another one as an answer to `key`. If
+/// `interrupted`, a signal interrupts the program before it notices. Returns how the program ends;
+/// `None` if it does not end by itself.
+#[allow(dead_code, reason = "for the programs' own tests")]
+pub(crate) fn end_with_its_terminal(
+    command: &mut Command,
+    drawn: &str,
+    key: &str,
+    interrupted: bool,
+) -> Option<ExitStatus> {
     let (master, mut child) = spawn(command, (120, 40));
     let mut terminal = File::from(master);
-    let (mut bytes, mut written) = ([0; 1 << 16], Vec::new());
-    while !String::from_utf8_lossy(&written).contains(text) {
-        let read = terminal.read(&mut bytes).unwrap();
-        written.extend_from_slice(&bytes[..read]);
+    for typed in ["", key] {
+        rustix::io::write(&terminal, typed.as_bytes()).unwrap();
+        let (mut bytes, mut written) = ([0; 1 << 16], Vec::new());
+        while !String::from_utf8_lossy(&written).contains(drawn) {
+            let read = terminal.read(&mut bytes).unwrap();
+            written.extend_from_slice(&bytes[..read]);
+        }
+    }
+    if interrupted {
+        kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+        expect_stopped(Pid::from_child(&child), TIMEOUT);
     }
     drop(terminal);
+    if interrupted {
+        kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+    }
     let deadline = Instant::now() + TIMEOUT;
-    while child.try_wait().unwrap().is_none() {
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
         if Instant::now() > deadline {
             child.kill().unwrap();
             child.wait().unwrap();
-            return true;
+            return None;
         }
         std::thread::yield_now();
     }
-    false
 }
 
 fn size(columns: u16, rows: u16) -> Winsize {

@@ -1,6 +1,6 @@
 //! Tests that the terminal is restored, whatever ends the screen.
 
-use crate::pty::{Pty, outlives_its_terminal, promptly};
+use crate::pty::{Pty, end_with_its_terminal, promptly};
 use crate::simulate::SimulationPlan;
 use crate::support::{path, recorded};
 use events::{Boundary, Class, Emitter, Hub, HubOptions, Pace, Pass, Place, What, channel};
@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const SCREEN: &str = "\x1b[?1049h";
+/// Ends every picture.
+const DRAWN: &str = "\x1b[?2026l";
 
 fn replay() -> Pty {
     let mut command = Command::new(env!("CARGO_BIN_EXE_viz"));
@@ -183,12 +185,33 @@ fn suspended_it_stops_the_script_that_runs_it() {
     assert!(pty.wait().success());
 }
 
-/// The program gets no signal, since the terminal is not its controlling one here.
+/// The program gets no signal, since the terminal is not its controlling one here. If a signal
+/// interrupts the wait for keys, the program must still not read from the closed terminal:
+/// `crossterm` would do so forever.
 #[test]
 fn a_program_ends_with_its_terminal() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_viz"));
-    command.arg("replay").arg(path("zero3", "events")).arg("--paused");
-    assert!(!outlives_its_terminal(&mut command, SCREEN), "it runs on without a terminal");
+    for interrupted in [false, true] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_viz"));
+        command.arg("replay").arg(path("zero3", "events")).arg("--paused");
+        let ended = end_with_its_terminal(&mut command, DRAWN, "3", interrupted);
+        assert!(ended.is_some_and(|status| status.success()), "without a terminal: {ended:?}");
+    }
+}
+
+/// A picture of that size does not fit into memory.
+#[test]
+fn a_terminal_that_claims_to_be_huge_gets_a_picture_in_its_corner() {
+    let mut pty = replay();
+    pty.send("3");
+    pty.expect_on_screen("Memory of rank 0");
+    pty.claim(u16::MAX, u16::MAX);
+    pty.expect("Memory of rank 0");
+    pty.claim(120, 40);
+    pty.send("4");
+    pty.expect_on_screen("communication below");
+    pty.send("q");
+    pty.expect_restored();
+    assert!(pty.wait().success());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A recording's file while its run continues.
 
 use crate::recording::reading::Recording;
-use crate::recording::{RecordingError, unreadable};
+use crate::recording::{RecordingError, open, unreadable};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ impl Growth {
     /// [`RecordingError`], as of [`Recording::open`].
     pub fn open(path: &Path) -> Result<(Recording, Self), RecordingError> {
         let path = newest(path);
-        let mut growth = Growth { file: File::open(&path).map_err(unreadable(&path))?, path };
+        let mut growth = Growth { file: open(&path)?, path };
         let bytes = growth.read_on()?;
         Ok((Recording::parse(&growth.path, bytes)?, growth))
     }

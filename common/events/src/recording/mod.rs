@@ -15,7 +15,10 @@ use crate::frame::FrameError;
 pub use growth::Growth;
 pub use reading::{Gap, Recording};
 pub use recorder::Recorder;
+use rustix::fs::OFlags;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The reason why a recording cannot be written or read.
@@ -39,6 +42,12 @@ pub enum RecordingError {
         /// The defect.
         source: FrameError,
     },
+    /// The path is a directory, or a pipe or device, which may never end.
+    #[error("{} cannot be replayed: it is not an ordinary file", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
     /// The file ends before the header is complete.
     #[error("{} holds no run: it ends before the run's header", path.display())]
     Empty {
@@ -50,4 +59,15 @@ pub enum RecordingError {
 /// Returns the error of a file that cannot be read, from the operating system's reason.
 fn unreadable(path: &Path) -> impl Fn(io::Error) -> RecordingError + '_ {
     move |source| RecordingError::Io { action: "read", path: path.into(), source }
+}
+
+/// Opens a recording, which may still be written, for reading. Does not wait for the other end of a
+/// pipe.
+fn open(path: &Path) -> Result<File, RecordingError> {
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let file = File::options().read(true).custom_flags(flags).open(path).map_err(unreadable(path))?;
+    if !file.metadata().map_err(unreadable(path))?.is_file() {
+        return Err(RecordingError::NotAFile { path: path.into() });
+    }
+    Ok(file)
 }

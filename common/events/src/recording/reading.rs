@@ -4,7 +4,8 @@ use crate::event::Event;
 use crate::frame::{self, EventBatch, FrameError, Message, PREAMBLE, RawFrame};
 use crate::header::RunHeader;
 use crate::history::CatchUp;
-use crate::recording::{RecordingError, salvage, unreadable};
+use crate::recording::{RecordingError, open, salvage, unreadable};
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -92,7 +93,9 @@ impl Recording {
     /// [`RecordingError`], also if the header is damaged. A file that only ends early is not an
     /// error: it is [incomplete](Self::is_complete). Other damage results in [gaps](Self::gaps).
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
-        Self::parse(path, std::fs::read(path).map_err(unreadable(path))?)
+        let mut bytes = Vec::new();
+        open(path)?.read_to_end(&mut bytes).map_err(unreadable(path))?;
+        Self::parse(path, bytes)
     }
 
     /// Verifies the `bytes` of a recording. Errors name it `path`.

@@ -11,6 +11,7 @@ use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::{CallKind, Disk, DiskFault, Effect};
@@ -278,4 +279,18 @@ fn errors_name_foreign_files_and_other_versions() {
     assert!(error.contains("reads versions 2 to 4") && error.contains("run.events"), "{error}");
     let missing = Recording::open(Path::new("/nowhere/run.events")).unwrap_err().to_string();
     assert!(missing.contains("cannot read the recording /nowhere/run.events"), "{missing}");
+}
+
+/// A pipe without a writer would block, and a device may never end.
+#[test]
+fn only_ordinary_files_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [&pipe, Path::new("/dev/zero"), dir.path()] {
+        for opened in [Recording::open(path).map(drop), Growth::open(path).map(drop)] {
+            let error = opened.unwrap_err().to_string();
+            assert!(error.contains("it is not an ordinary file"), "{}: {error}", path.display());
+        }
+    }
 }

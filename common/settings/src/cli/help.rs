@@ -84,8 +84,8 @@ impl Program {
         let arguments = display_last(arguments.into_iter().collect());
         let is_brief = arguments.iter().any(|word| word == "-h");
         let mut command = self.command(if is_brief { Help::Brief } else { Help::Full });
-        let matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|error| error.exit());
-        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+        let matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|error| shell::exit(&error));
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| shell::exit(&error.format(&mut command)))
     }
 }
 
