@@ -1,9 +1,11 @@
 //! The files that `viz` writes: each has its old contents or all of its new ones, whatever fails.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use storage::{Disk, Publication};
 
 /// Maximum number of links followed to a file, as on Linux.
 const LINKS: usize = 40;
@@ -88,8 +90,8 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Writes `text` to a temporary file beside `path` and renames it to `path`, with the permissions of
-/// the file that it replaces. Removes the temporary file if anything fails.
+/// Replaces `path`, which is no link, by a file of `text`, with the permissions of the file that it
+/// replaces.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     // A file that must not be written is not replaced either.
     let permissions = match File::options().write(true).open(path) {
@@ -97,14 +99,12 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    let create = |path: &Path| File::create_new(path);
-    let mut temporary = tempfile::Builder::new().prefix(".viz-").make_in(directory(path), create)?;
-    let file = temporary.as_file_mut();
-    if let Some(permissions) = permissions {
-        file.set_permissions(permissions)?;
-    }
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    temporary.persist(path).map_err(|failed| failed.error)?;
-    Ok(())
+    let cause = |error: storage::Error| error.cause;
+    let mut file = Publication::create(&Arc::new(Disk::new(1)), path).map_err(cause)?;
+    let permitted = permissions.map_or(Ok(()), |same| fs::set_permissions(file.partial(), same));
+    let mut publish = || file.append(text.into()).wait().and_then(|_| file.publish()).map_err(cause);
+    permitted.and_then(|()| publish()).inspect_err(|_| {
+        // The caller gets the first error.
+        let _ = file.discard();
+    })
 }

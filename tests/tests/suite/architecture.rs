@@ -81,7 +81,7 @@ fn no_crate_depends_upwards() {
         ("sharding", "common/sharding", "events device collectives model offload"),
         ("checkpoint", "common/checkpoint", "events device model storage text"),
         ("screen", "viz/screen", "events"),
-        ("viz", "viz", "events screen shell"),
+        ("viz", "viz", "events screen shell storage"),
         (
             "settings",
             "common/settings",
