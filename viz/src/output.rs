@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,8 +36,7 @@ pub fn check(recordings: &[impl AsRef<Path>], out: &Path) -> Result<(), String> 
 /// # Errors
 /// A sentence that names the flags and the file.
 pub fn check_distinct(first: (&str, &Path), second: (&str, &Path)) -> Result<(), String> {
-    // An output whose directory is missing cannot be written either, which `write` reports.
-    let found = |out: &Path| file(out).ok().flatten().filter(|_| out != Path::new("-"));
+    let found = |out: &Path| Some(out).filter(|out| *out != Path::new("-")).and_then(leads_to);
     match (found(first.1), found(second.1)) {
         (Some(one), Some(other)) if one == other => Err(format!(
             "{} and {} are one file, {}: the one would replace the other\nGive two files.",
@@ -49,11 +49,11 @@ pub fn check_distinct(first: (&str, &Path), second: (&str, &Path)) -> Result<(),
 }
 
 /// Writes `text` to a file, or to standard output if `out` is `-`. A file is replaced once all of
-/// its new contents are on the disk. Pipes, devices and descriptors of a process, such as
+/// its new contents are on the disk, unless nothing can be created in its directory. Pipes, devices and descriptors of a process, such as
 /// `/dev/stdout`, are written to as they are.
 ///
 /// # Errors
-/// [`CannotWrite`]. The file then has its old contents.
+/// [`CannotWrite`]. A file that is replaced then has its old contents.
 pub fn write(out: &Path, text: &str) -> Result<(), CannotWrite> {
     if out == Path::new("-") {
         events::say::raw(text);
@@ -66,10 +66,20 @@ pub fn write(out: &Path, text: &str) -> Result<(), CannotWrite> {
     written.map_err(|error| CannotWrite(out.into(), error))
 }
 
+/// Returns the path of the ordinary file that `out` leads to, also through a descriptor.
+fn leads_to(out: &Path) -> Option<PathBuf> {
+    if fs::metadata(out).is_ok_and(|found| found.is_file()) {
+        return out.canonicalize().ok();
+    }
+    // An output whose directory is missing cannot be written either, which `write` reports.
+    file(out).ok().flatten()
+}
+
 /// Returns the file that `out` leads to through links, which need not exist; `None` if it is no
 /// ordinary file or a descriptor of a process.
 fn file(out: &Path) -> io::Result<Option<PathBuf>> {
-    if fs::metadata(out).is_ok_and(|found| !found.is_file()) {
+    let is_directory = out.as_os_str().as_bytes().ends_with(b"/");
+    if is_directory || fs::metadata(out).is_ok_and(|found| !found.is_file()) {
         return Ok(None);
     }
     let mut path = out.to_path_buf();
@@ -100,7 +110,13 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     let cause = |error: storage::Error| error.cause;
-    let mut file = Publication::create(&Arc::new(Disk::new(1)), path).map_err(cause)?;
+    let mut file = match Publication::create(&Arc::new(Disk::new(1)), path).map_err(cause) {
+        // Only its directory is closed to this user.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && permissions.is_some() => {
+            return fs::write(path, text);
+        }
+        created => created?,
+    };
     let permitted = permissions.map_or(Ok(()), |same| fs::set_permissions(file.partial(), same));
     let mut publish = || file.append(text.into()).wait().and_then(|_| file.publish()).map_err(cause);
     permitted.and_then(|()| publish()).inspect_err(|_| {

@@ -3,7 +3,8 @@
 use crate::Resolved;
 use crate::keys::Fate;
 use crate::node::Node;
-use crate::table::{SENT_IN_16_BITS, keys};
+use crate::table::{SENT_IN_16_BITS, keys, saves_as_trained};
+use checkpoint::ElementType;
 use device::{DType, Rounding};
 use events::Place;
 use model::{Checkpointing, Wrap};
@@ -23,8 +24,11 @@ pub fn left_out(config: &Config, stage: Stage) -> Vec<String> {
     let sub_groups = size.map(|size| {
         format!("--sub-group-size {size} has a key in DeepSpeed only where parameters are sharded: give it in addition to the file")
     });
+    let saved = config.save_format.element_type.filter(|saved| *saved != ElementType::F32);
+    let saved = saved.filter(|_| !(stage.sharded().parameters && saves_as_trained(config)));
+    let saved = saved.map(|saved| beside(format!("--save-dtype {}", saved.label())));
     let flags = nameless(config).into_iter().map(beside);
-    schedule.into_iter().chain(flags).chain(sub_groups).collect()
+    schedule.into_iter().chain(flags).chain(sub_groups).chain(saved).collect()
 }
 
 /// Lists the flags that change how a run trains and have no key.

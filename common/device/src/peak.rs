@@ -37,8 +37,8 @@ pub fn matmul_peak(threads: usize) -> Result<f64> {
 
 /// Returns the GFLOP/s of multiply-additions in registers with `threads` threads: the processor's
 /// peak for products of `dtype`, without memory and other instructions. It is the fastest of many
-/// short attempts, in about a fifth of a second. If the system starts fewer threads, as it then
-/// also does for kernels, it is the peak of those.
+/// short attempts, in about a fifth of a second. If the system starts fewer threads, the result
+/// is their peak. Kernels then have no more threads either.
 ///
 /// Products of bf16 use the faster of the dot product of bf16, if there is one, and
 /// multiply-additions of f32; all others use the latter.

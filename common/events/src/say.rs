@@ -53,16 +53,10 @@ fn noted(written: std::io::Result<()>) {
     }
 }
 
-/// Writes `text` from another source to standard output. At a terminal, control characters other
-/// than newline and tab are escaped, as in `\x1b`, so that the text cannot control the terminal.
-pub fn foreign(text: &str) {
-    let out = std::io::stdout();
-    let text = if out.is_terminal() { visible(text) } else { text.to_string() };
-    line(&out, format_args!("{text}"));
-}
-
-/// Writes a part of such a text at once, without a newline. Returns false if the other end is closed.
-pub fn foreign_part(text: &str) -> bool {
+/// Writes `text` from another source to standard output, at once and as it is. Returns false if the
+/// other end is closed. At a terminal, control characters other than newline and tab are escaped, as
+/// in `\x1b`, so that the text cannot control the terminal.
+pub fn foreign(text: &str) -> bool {
     let mut out = std::io::stdout();
     let text = if out.is_terminal() { visible(text) } else { text.to_string() };
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -98,8 +98,9 @@ impl fmt::Debug for UnitSet {
     }
 }
 
-/// A set of one run is the first unit and the number of units, as in streams up to version 3, which
-/// know no other. Several runs follow their first unit and 0.
+/// * No unit: [`NO_UNIT`] and 0.
+/// * One run: its first unit and its number of units. Streams up to version 3 have no longer form.
+/// * Several runs, or all 65,536 units: the first unit, 0 and the list of runs.
 impl Serialize for UnitSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.runs[..] {

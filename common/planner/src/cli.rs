@@ -239,7 +239,7 @@ const COMPUTED: &str = "a model's activations are computed: leave --activations 
 fn check(arguments: &Arguments) -> Result<(), clap::Error> {
     let (model, count) = (arguments.model.is_some(), arguments.parameters.is_some());
     let (strategy, checkpointing) = (arguments.strategy, arguments.checkpoint_activations);
-    let away = arguments.offload_activations != Place::Device;
+    let offloaded = arguments.offload_activations != Place::Device;
     let secondary = arguments.secondary_shard_size.is_some_and(|size| size > 1);
     let placement = arguments.placement();
     let no_run_has_it = ![Recipe::MIXED, Recipe::FP32].contains(&arguments.recipe);
@@ -248,7 +248,7 @@ fn check(arguments: &Arguments) -> Result<(), clap::Error> {
         (model && arguments.activations.is_some(), COMPUTED),
         (count && checkpointing != Checkpointing::None, NO_BLOCKS),
         (count && (arguments.wrap != Wrap::default() || arguments.groups()), NO_UNITS),
-        (away && checkpointing != Checkpointing::Block, NO_INPUTS),
+        (offloaded && checkpointing != Checkpointing::Block, NO_INPUTS),
         (placement.buffers.is_some() && !placement.any_states(), NOT_OFFLOADED),
         (placement.optimizer != Place::Device && no_run_has_it, NO_RECIPE),
         (strategy.stage() == Stage::REPLICATED, REPLICATED),

@@ -74,14 +74,14 @@ impl Job {
                 return Err(InvalidJob::Zero { name });
             }
         }
-        let away = |place: Place, what, remedy, allowed: bool| match place {
+        let check = |place: Place, what, remedy, allowed: bool| match place {
             Place::Host | Place::Disk if !allowed => Err(InvalidJob::Placement { what, remedy }),
             _ => Ok(()),
         };
         let sharded = self.stage.sharded().parameters;
-        away(parameters, "parameters that are not sharded", "choose ZeRO-3", sharded)?;
+        check(parameters, "parameters that are not sharded", "choose ZeRO-3", sharded)?;
         let inputs_alone = self.checkpointing == Checkpointing::Block;
-        away(activations, "all activations that blocks keep", "choose checkpointing of blocks", inputs_alone)
+        check(activations, "all activations that blocks keep", "choose checkpointing of blocks", inputs_alone)
     }
 
     /// Refuses jobs that no run can have.

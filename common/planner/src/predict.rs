@@ -9,7 +9,7 @@ use crate::phases::PerPhase;
 use crate::theory::theory;
 use crate::traffic::{Sender, Traffic};
 use crate::transfers::Transfers;
-use crate::walk::{StepOutcome, Walk, WalkResult};
+use crate::walk::{Walk, WalkResult, WalkedStep};
 use events::header::{PredictedBytes, Sweep};
 use events::{Class, Operation, Place};
 
@@ -91,7 +91,7 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
     job.validate()?;
     let partition = Partition::of(job);
     let WalkResult { memory: [memory, host, disk], peak, counters } =
-        Walk::new(job, &partition).run(StepOutcome::Updated);
+        Walk::new(job, &partition).run(WalkedStep::Updated);
     let ranks = job.world_size as u64;
     let of_rank = |rank: u64| {
         let sender = Sender { algorithm: job.algorithm, ranks, rank };
@@ -117,7 +117,7 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
 /// [`InvalidJob`] if no run can have these numbers.
 pub fn peaks_without_updates(job: &Job) -> Result<[Memory; Place::ALL.len()], InvalidJob> {
     job.validate()?;
-    Ok(Walk::new(job, &Partition::of(job)).run(StepOutcome::Skipped).memory)
+    Ok(Walk::new(job, &Partition::of(job)).run(WalkedStep::Skipped).memory)
 }
 
 /// The memory that one rank of a job requires, and the bytes that it moves.
@@ -144,7 +144,7 @@ pub fn requirements(job: &Job) -> Result<Requirements, InvalidJob> {
     let walked = job.micro_batches.min(WALKED);
     let fewer = Job { micro_batches: walked, ..job.clone() };
     let partition = Partition::of(&fewer);
-    let WalkResult { memory, counters, .. } = Walk::new(&fewer, &partition).run(StepOutcome::Updated);
+    let WalkResult { memory, counters, .. } = Walk::new(&fewer, &partition).run(WalkedStep::Updated);
     let PerPhase { step, skipped_step, reread, .. } =
         counters.phases.map(|counter| counter.transfers.total_bytes());
     // Bytes that the micro-batches move, the same for each: the first forward's saving is added

@@ -40,7 +40,7 @@ pub(crate) struct Counters {
 
 /// How the step of a walk ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StepOutcome {
+pub(crate) enum WalkedStep {
     /// It updates the parameters.
     Updated,
     /// It is skipped before its update, because gradients overflow.
@@ -67,7 +67,7 @@ pub(crate) struct Walk<'a> {
     disk: SymbolicLedger,
     /// Allocations that are live from setup to the end.
     resting: Vec<Allocation>,
-    /// The buffers of the CPU's update: live while the rank trains.
+    /// The slots of the CPU's update: live while the rank trains.
     update_slots: Option<Allocation>,
     /// Reduced gradients in flight to main memory: the buffers on both ends.
     gradients_in_flight: Option<(Allocation, Allocation)>,
@@ -113,7 +113,7 @@ impl<'a> Walk<'a> {
 
     /// Walks through setup, a step that ends as `outcome` says, an evaluation, a checkpoint and the
     /// end.
-    pub(crate) fn run(mut self, outcome: StepOutcome) -> WalkResult {
+    pub(crate) fn run(mut self, outcome: WalkedStep) -> WalkResult {
         self.model_states();
         self.take_room_for_saves();
         let resting = self.live();
@@ -130,7 +130,7 @@ impl<'a> Walk<'a> {
         counters.phases.skipped_step = self.counter.clone();
         counters.phases.skipped_step.transfers.add(&counters.ahead, 1);
         counters.kept = self.parameters.kept;
-        if outcome == StepOutcome::Updated {
+        if outcome == WalkedStep::Updated {
             self.update();
         }
         self.gather_updated_parameters();

@@ -6,7 +6,7 @@ use crate::launcher::Variables;
 use collectives::tcp::Secret;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 const TEXT: &str = "ZERO_JOB_SECRET";
 const FILE: &str = "ZERO_JOB_SECRET_FILE";
@@ -47,15 +47,16 @@ fn read(path: &str) -> Result<String> {
             "{FILE}={path}: {error}\nMake the file on every machine: (umask 077; openssl rand -hex 32 > {path})"
         ))
     };
-    // Opening a pipe would wait for its writer.
-    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+    // Does not wait for the writer of a pipe.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
+    let found = file.metadata().map_err(failed)?;
+    if !found.is_file() {
         return Err(Failure::usage(format!(
             "{FILE}={path}: it is not an ordinary file\nName another path, and make the file: (umask 077; \
              openssl rand -hex 32 > FILE)"
         )));
     }
-    let file = File::open(path).map_err(failed)?;
-    let found = file.metadata().map_err(failed)?;
     let (mode, owner, user) = (found.mode() & 0o777, found.uid(), rustix::process::geteuid().as_raw());
     if owner != user {
         return Err(Failure::usage(format!(
@@ -101,7 +102,7 @@ mod tests {
             assert!(error.contains(FILE) && error.contains("chmod 600"), "{error}");
         }
         let pipe = folder.path().join("pipe");
-        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let error = with(&[(FILE, pipe.to_str().unwrap())]).unwrap_err().to_string();
         assert!(error.contains("not an ordinary file") && error.contains("another path"), "{error}");
     }

@@ -138,19 +138,16 @@ fn token() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{missing, open};
-    use clap::Parser;
-    use settings::Config;
-    use settings::cli::Cli;
-
-    /// The longest path that Linux takes.
-    const LONGEST: usize = 4095;
+    use super::missing;
 
     /// In the directory at a path of this length, there is room for the name of the lock, but for no
     /// checkpoint's. Unlike a missing permission, that stops root, too.
     #[test]
     #[cfg(target_os = "linux")]
     fn a_directory_where_no_checkpoint_can_be_created_is_refused() {
+        use clap::Parser;
+        /// The longest path that Linux takes.
+        const LONGEST: usize = 4095;
         let root = tempfile::tempdir().unwrap();
         let opened = |length: usize| {
             let mut path = root.path().join(length.to_string());
@@ -160,8 +157,8 @@ mod tests {
             }
             assert_eq!(path.as_os_str().len(), length);
             let flags = ["zero", "--device", "cpu", "--checkpoint", path.to_str().unwrap()];
-            let config = Config::new(Cli::parse_from(flags).train).unwrap();
-            let outcome = open(&config).map(|_| ());
+            let config = super::Config::new(settings::cli::Cli::parse_from(flags).train).unwrap();
+            let outcome = super::open(&config).map(|_| ());
             let left = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name());
             assert_eq!(left.collect::<Vec<_>>(), ["lock"]);
             outcome

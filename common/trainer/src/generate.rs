@@ -7,7 +7,7 @@ use crate::stage::{Setup, Stage, StageFactory};
 use checkpoint::Reader;
 use collectives::local::{Options, groups};
 use device::{Device, Ledger, Place};
-use events::Emitter;
+use events::{Emitter, say};
 use model::{Batch, Keep, Model, Wrap};
 use offload::Transfers;
 use planner::Strategy;
@@ -20,6 +20,26 @@ use sharding::{Mesh, OffloadPlacement, Partition, Precision, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
 use text::{Tokenizer, bytes::VOCABULARY};
+
+/// Generates texts as [`generate`] does and prints them, the first one as it grows.
+///
+/// # Errors
+/// As [`generate`].
+pub(crate) fn print_texts(stage: StageFactory, args: &GenerateArgs) -> Result<()> {
+    let mut has_begun = false;
+    let outcome = generate(stage, args, |part| {
+        has_begun = true;
+        say::foreign(part)
+    });
+    // The line ends, even if an error cuts the text off.
+    if has_begun {
+        events::say!();
+    }
+    for text in outcome?.iter().skip(1) {
+        say::foreign(&format!("{text}\n"));
+    }
+    Ok(())
+}
 
 /// Continues `args.prompt` with `stage`, once per sample, up to the token that ends a text. Hands
 /// the first text to `on_part`, part by part as it grows, and ends once that returns false.
@@ -57,8 +77,11 @@ pub fn generate(
     let mut growing = GrowingText { told: String::new(), on_part };
     for _ in 0..args.tokens {
         sampler.extend(&mut sequences)?;
-        let is_heard = growing.tell(&text(&sequences[0])?);
-        if !is_heard || sequences.iter().all(|tokens| end(tokens).is_some()) {
+        let has_ended = end(&sequences[0]).is_some();
+        if !has_ended && !growing.tell(&text(&sequences[0])?) {
+            break;
+        }
+        if has_ended && sequences.iter().all(|tokens| end(tokens).is_some()) {
             break;
         }
     }
@@ -75,7 +98,7 @@ struct GrowingText<F> {
 
 impl<F: FnMut(&str) -> bool> GrowingText<F> {
     /// Tells what is new in `text`, without an end that the next token may change: bytes of a
-    /// character that is not complete. Returns false if nobody listens.
+    /// character that is not complete. Returns false once `on_part` does.
     fn tell(&mut self, text: &str) -> bool {
         let certain = text.trim_end_matches(char::REPLACEMENT_CHARACTER);
         match certain.strip_prefix(self.told.as_str()) {

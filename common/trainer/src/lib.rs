@@ -41,7 +41,7 @@ pub use stage::{Setup, Stage, StageFactory, StageKind, StageStates, StepOutcome}
 pub use states::ModelStates;
 pub use witness::{At, Milestone, Witness};
 
-use events::{Emitter, say};
+use events::Emitter;
 use launch::Ranks;
 use plan::Plan;
 use settings::Config;
@@ -71,10 +71,7 @@ pub fn main_under(
     let cli = program.parse(arguments);
     let print = |lines: Vec<String>| lines.iter().for_each(|line| events::say!("{line}"));
     exit_code(match cli.command {
-        Some(Command::Generate(args)) => generate::generate(stage, &args, say::foreign_part).map(|texts| {
-            events::say!();
-            texts.iter().skip(1).for_each(|text| say::foreign(text));
-        }),
+        Some(Command::Generate(args)) => generate::print_texts(stage, &args),
         Some(Command::Export(args)) => export::export(&args).map(print),
         Some(Command::Doctor { gpus }) => doctor::examine(gpus),
         Some(Command::Explain { report }) => {

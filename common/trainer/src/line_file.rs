@@ -79,8 +79,9 @@ impl LineFile {
 /// Removes what follows the last newline of `file`, and prints a warning if that is anything. A run
 /// whose disk was full has left part of a line there.
 fn cut_torn_line(file: &File, path: &Path) -> io::Result<()> {
+    let unread = |e: io::Error| io::Error::new(e.kind(), format!("its last line cannot be read: {e}"));
     let bytes = file.metadata()?.len();
-    let whole = if bytes == 0 { 0 } else { whole_lines(&File::open(path)?, bytes)? };
+    let whole = if bytes == 0 { 0 } else { whole_lines(&File::open(path).map_err(unread)?, bytes)? };
     if whole < bytes {
         file.set_len(whole)?;
         events::complain!("warning: the last line of {} was torn and is removed", path.display());

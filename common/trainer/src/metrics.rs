@@ -37,7 +37,7 @@ impl Metrics {
     /// Creates the file that `plan` names; `None` if it names none. A resumed run appends to it.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If the file cannot be written, or the end of one that is continued cannot be read.
     pub(crate) fn open(plan: &Plan, speed: &Arc<Speed>) -> Result<Option<Self>> {
         let Some(path) = &plan.config.output.metrics else { return Ok(None) };
         let failed = |error| Failure::run(format!("cannot write --metrics {}: {error}", path.display()));

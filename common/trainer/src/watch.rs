@@ -38,7 +38,7 @@ impl Watch {
     /// `links` are processes of their own; no events arrive from other ranks without a link.
     ///
     /// # Errors
-    /// If the recording cannot be created.
+    /// If the recording cannot be created, the job cannot be predicted, or a thread does not start.
     pub(crate) fn start(plan: &Plan, links: Vec<(u32, TcpStream)>) -> Result<Self> {
         Watch::open(plan, HubOptions { socket: true, ..HubOptions::default() }, links)
     }
@@ -46,7 +46,7 @@ impl Watch {
     /// Opens the recording alone. All ranks are threads of this process.
     ///
     /// # Errors
-    /// If the recording cannot be created.
+    /// As [`Watch::start`].
     pub(crate) fn record(plan: &Plan) -> Result<Self> {
         Watch::open(plan, HubOptions { socket: false, ..HubOptions::default() }, Vec::new())
     }

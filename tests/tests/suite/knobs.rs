@@ -358,8 +358,8 @@ fn collectives_name_the_units_that_they_move() {
     let persistent = (0..).zip(header).filter(|(_, unit)| unit.persistent).map(|(number, _)| number);
     assert_eq!(*last, persistent.collect());
     assert!(last.runs().len() > 1, "{last}");
-    for (stage, flags) in [(Stage::Zero3, "--wrap parameter"), (Stage::Zero2, "--wrap parameter")] {
-        let shown = Shown::of(stage, &format!("{flags} --reduce-bucket 1500"));
+    for stage in [Stage::Zero3, Stage::Zero2] {
+        let shown = Shown::of(stage, "--wrap parameter --reduce-bucket 1500");
         let reductions = shown.transfers(ReduceScatter);
         assert!(reductions.len() > 3, "{stage}");
         let mut units: Vec<u16> =

@@ -3,6 +3,7 @@
 
 use crate::player::Scene;
 use events::{Flight, Operation, Snapshot, UnitSet};
+use std::collections::HashMap;
 
 /// A process group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,9 +69,10 @@ pub struct Disagreement {
 /// Returns the disagreement about the sequence number of `flight`, if there is one.
 pub fn disagreement(scene: &Scene, flight: &Flight) -> Option<Disagreement> {
     let issued = issued(scene, flight);
-    let alike = |one: &Flight| issued.iter().filter(|(_, other)| meaning(other) == meaning(one)).count();
-    let most = issued.iter().map(|(_, flight)| alike(flight)).max()?;
-    let usual = issued.iter().find(|(_, flight)| alike(flight) == most)?.1;
+    let mut alike: HashMap<_, usize> = HashMap::new();
+    issued.iter().for_each(|(_, flight)| *alike.entry(meaning(flight)).or_default() += 1);
+    let most = alike.values().copied().max()?;
+    let usual = issued.iter().find(|(_, flight)| alike[&meaning(flight)] == most)?.1;
     let others = || issued.iter().filter(|(_, flight)| meaning(flight) != meaning(usual));
     let theirs = others().next()?.1;
     let odd = others().map(|(rank, _)| *rank).collect();

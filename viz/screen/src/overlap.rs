@@ -125,8 +125,8 @@ pub struct Gap {
     pub rank: usize,
 }
 
-/// The last rank of every collective.
-pub struct Meetings<'a>(BTreeMap<(u16, u64), Meeting<'a>>);
+/// The last rank of every collective, by its group and number, in ascending order.
+pub struct Meetings<'a>(Vec<((u16, u64), Meeting<'a>)>);
 
 /// The last members of a collective.
 struct Meeting<'a> {
@@ -151,7 +151,8 @@ impl<'a> Meetings<'a> {
     }
 
     fn meeting(&self, collective: &CollectiveSpan) -> Option<&Meeting<'a>> {
-        self.0.get(&(collective.event.group, collective.event.sequence))
+        let key = (collective.event.group, collective.event.sequence);
+        self.0.binary_search_by_key(&key, |(key, _)| *key).ok().map(|place| &self.0[place].1)
     }
 
     /// Returns the gap in a collective, according to the events up to `now`. No event says when a

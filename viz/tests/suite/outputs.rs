@@ -95,6 +95,20 @@ fn two_outputs_to_one_file_are_refused() {
         assert!(error.contains("--svg and --cast are one file, "), "{error}");
         assert_eq!(names(dir.path()), ["link"], "{other}");
     }
+    let output = shell(r#""$0" export "$1" --svg /dev/stdout --cast /dev/stdout > both"#, dir.path());
+    assert_eq!((output.status.code(), fs::read(dir.path().join("both")).unwrap()), (Some(2), vec![]));
+}
+
+#[test]
+fn a_directory_is_no_output() {
+    let dir = tempfile::tempdir().unwrap();
+    for directory in ["missing/", "."] {
+        let output = shell(&format!(r#""$0" trace "$1" {directory}"#), dir.path());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.starts_with(&format!("error: cannot write {directory}: ")), "{error}");
+        assert_eq!(output.status.code(), Some(1), "{error}");
+    }
+    assert!(names(dir.path()).is_empty());
 }
 
 /// Help is an output like any other. A reader that closes its pipe has seen enough.

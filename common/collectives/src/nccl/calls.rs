@@ -31,7 +31,7 @@ pub(crate) enum CallState {
 
 /// A rank's place in a communicator.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Membership {
+pub(crate) struct CommunicatorMember {
     /// The rank's number in the communicator.
     pub(crate) member: usize,
     /// The number of ranks in the communicator.
@@ -150,7 +150,7 @@ impl Functions {
     pub(crate) unsafe fn queue(
         &self,
         comm: Handle,
-        membership: Membership,
+        membership: CommunicatorMember,
         transfers: &[Transfer],
         stream: Stream,
     ) -> Result<CallState> {
@@ -173,7 +173,7 @@ impl Functions {
     unsafe fn one(
         &self,
         comm: Handle,
-        Membership { member, size }: Membership,
+        CommunicatorMember { member, size }: CommunicatorMember,
         transfer: &Transfer,
         stream: Stream,
     ) -> (&'static str, Code) {

@@ -1,7 +1,7 @@
 //! An owned communicator: made and split without blocking, one call at a time, aborted when dropped
 //! before its end.
 
-use super::calls::{CallState, CommunicatorError, Membership, Result, Transfer};
+use super::calls::{CallState, CommunicatorError, CommunicatorMember, Result, Transfer};
 use super::raw::{Functions, Handle, Stream, UniqueId};
 use device::DeviceError;
 use device::cuda::{ContextWait, Runtime};
@@ -30,7 +30,7 @@ pub(crate) struct Communicator {
     handle: AtomicPtr<c_void>,
     /// Held during a call.
     busy: Mutex<()>,
-    membership: Membership,
+    membership: CommunicatorMember,
     /// The most blocks of a kernel; `None` for NCCL's choice.
     blocks: Option<i32>,
 }
@@ -44,7 +44,7 @@ impl Communicator {
     pub(crate) unsafe fn begin(
         runtime: &Arc<Runtime>,
         id: UniqueId,
-        membership: Membership,
+        membership: CommunicatorMember,
         blocks: Option<i32>,
     ) -> Result<Self> {
         let functions = Functions::get().map_err(|error| error.to_string())?;
@@ -58,7 +58,7 @@ impl Communicator {
         functions: &'static Functions,
         runtime: &Arc<Runtime>,
         handle: Handle,
-        membership: Membership,
+        membership: CommunicatorMember,
         blocks: Option<i32>,
     ) -> Self {
         let (handle, busy) = (AtomicPtr::new(handle), Mutex::new(()));
@@ -144,7 +144,7 @@ impl Communicator {
     pub(crate) unsafe fn split(
         &self,
         color: Option<usize>,
-        membership: Membership,
+        membership: CommunicatorMember,
         give_up: GiveUp<'_>,
     ) -> Result<Option<Self>> {
         // NCCL writes the new handle here at some time: free the place only once it has.

@@ -4,7 +4,7 @@
 //! names missing ranks, passes on failures, and moves the buffers that lie in main memory. A call
 //! is handed to NCCL only once all ranks have issued it and agree.
 
-use super::calls::{Membership, Transfer};
+use super::calls::{CommunicatorMember, Transfer};
 use super::communicator::Communicator;
 use super::enqueue::{enqueue, give_up_at_timeout, transfers};
 use super::memory_probe::MemoryProbe;
@@ -163,7 +163,7 @@ impl NcclMember {
         let color = members.first().copied().filter(|_| members.len() > 1);
         let observer = Observer::silent(self.global_rank());
         let give_up = give_up_at_timeout(watched, None, None, &observer);
-        let membership = Membership { member: me, size: members.len() };
+        let membership = CommunicatorMember { member: me, size: members.len() };
         // SAFETY: every member of this group splits it at this point of its program, and nothing is
         // queued.
         let made = unsafe { watched.communicator.split(color, membership, &give_up) }?;

@@ -1,6 +1,6 @@
 //! How ranks get communicators, and what can prevent it.
 
-use super::calls::Membership;
+use super::calls::CommunicatorMember;
 use super::communicator::Communicator;
 use super::memory_probe::{MemoryProbe, Uuid};
 use super::raw::{Functions, OLDEST, UniqueId};
@@ -258,7 +258,7 @@ impl<'a> Setup<'a> {
 
     /// Returns this rank's end of the communicator of all ranks.
     fn connect(&self, peers: &[Peer]) -> Result<Communicator, CollectiveError> {
-        let membership = Membership { member: self.control.member(), size: peers.len() };
+        let membership = CommunicatorMember { member: self.control.member(), size: peers.len() };
         // SAFETY: all ranks have exchanged identifiers, and call this with the first rank's.
         let communicator =
             unsafe { Communicator::begin(self.runtime, peers[0].id, membership, max_ctas(peers)) };

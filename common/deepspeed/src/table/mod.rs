@@ -20,6 +20,7 @@ pub(crate) use accelerate::CONFIG_FILE;
 pub(crate) use precision::{
     AUTOCAST, AUTOCAST_DTYPE, GRADIENTS, HYSTERESIS, SENT, SENT_IN_16_BITS, WINDOW, autocast,
 };
+pub(crate) use zero::saves_as_trained;
 
 /// The rows, by subject. The stage comes before keys that depend on it.
 pub static TABLES: [&[Key]; 8] = [

@@ -136,10 +136,7 @@ pub(super) static KEYS: &[Key] = &[
     )
     .auto(Auto::Flags)
     .honoured(Some("save_dtype"), saves_trained_type, |run| {
-        let Config { save_format, precision, .. } = run.config;
-        let trained = float_type::stored(precision.parameters);
-        let gathers_16bit = save_format.element_type == Some(trained) && trained != ElementType::F32;
-        run.stage.sharded().parameters.then_some(Node::Flag(gathers_16bit))
+        run.stage.sharded().parameters.then_some(Node::Flag(saves_as_trained(run.config)))
     }),
     zero!("stage3_gather_fp16_weights_on_model_save", Flag, "false", "its old name")
         .means(|value| Some((GATHER_16BIT, value.clone()))),
@@ -218,4 +215,10 @@ pub(super) static KEYS: &[Key] = &[
 fn saves_trained_type(args: &mut TrainArgs, value: &Node) {
     let named = args.output.format.save_dtype;
     args.file_only.saves_trained_type = flag(value) && named.is_none_or(|named| named == ElementType::F32);
+}
+
+/// True if weights are saved in the type in which they are trained, of 16 bits.
+pub(crate) fn saves_as_trained(config: &Config) -> bool {
+    let trained = float_type::stored(config.precision.parameters);
+    config.save_format.element_type == Some(trained) && trained != ElementType::F32
 }

@@ -157,14 +157,20 @@ fn no_flag_is_forgotten() {
     }
 }
 
-/// At stage 2 a file's `sub_group_size` counts for nothing, as in DeepSpeed.
+/// At stage 2 a file's keys about sharded parameters count for nothing, as in DeepSpeed.
 #[test]
-fn a_sub_group_size_is_named_as_left_out_where_its_key_would_be_ignored() {
-    let config = plain("--sub-group-size 77");
-    for stage in [Stage::Zero2, Stage::Zero3] {
-        let is_printed = print(&config, stage).unwrap().contains("\"sub_group_size\": 77");
-        let warnings = left_out(&config, stage);
-        let is_named = warnings.iter().any(|warning| warning.starts_with("--sub-group-size 77 "));
-        assert_eq!((is_printed, is_named), (stage == Stage::Zero3, stage == Stage::Zero2));
+fn flags_are_named_as_left_out_where_their_keys_would_be_ignored() {
+    let saved = "stage3_gather_16bit_weights_on_model_save\": true";
+    for (flag, others, key) in [
+        ("--sub-group-size 77", "", "sub_group_size\": 77"),
+        ("--save-dtype bf16", "--precision bf16 --save out", saved),
+    ] {
+        let config = plain(&format!("{flag} {others}"));
+        for stage in [Stage::Zero2, Stage::Zero3] {
+            let is_printed = print(&config, stage).unwrap().contains(key);
+            let warnings = left_out(&config, stage);
+            let is_named = warnings.iter().any(|warning| warning.starts_with(&format!("{flag} ")));
+            assert_eq!((is_printed, is_named), (stage == Stage::Zero3, stage == Stage::Zero2), "{flag}");
+        }
     }
 }

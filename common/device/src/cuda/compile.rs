@@ -50,9 +50,13 @@ pub(super) fn all(architecture: Architecture) -> Result<Vec<Vec<u8>>> {
             .collect::<Vec<_>>()
     };
     let mut images = thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(mine)).collect();
+        // If the system starts fewer threads, those compile everything.
+        let start = |_| thread::Builder::new().spawn_scoped(scope, mine).ok();
+        let workers: Vec<_> = (1..threads).filter_map(start).collect();
+        let own = mine();
         let panicked = |_| vec![(0, Err(refused("NVRTC", "the thread that compiles panicked".into())))];
-        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_else(panicked)).collect::<Vec<_>>()
+        let theirs = workers.into_iter().flat_map(|worker| worker.join().unwrap_or_else(panicked));
+        own.into_iter().chain(theirs).collect::<Vec<_>>()
     });
     images.sort_by_key(|(index, _)| *index);
     images.into_iter().map(|(_, image)| image).collect()

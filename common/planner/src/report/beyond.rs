@@ -78,9 +78,9 @@ impl Report {
             ("ZeRO-3's parameters", placement.parameters),
             ("inputs of blocks", placement.activations),
         ];
-        let away = states.into_iter().filter(|(_, place)| *place != Place::Device);
+        let offloaded = states.into_iter().filter(|(_, place)| *place != Place::Device);
         let words: Vec<String> =
-            away.map(|(what, place)| format!("{what} to {}", place_word(place))).collect();
+            offloaded.map(|(what, place)| format!("{what} to {}", place_word(place))).collect();
         format!("offloaded: {}\n", words.join(", "))
     }
 

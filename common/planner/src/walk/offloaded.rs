@@ -12,7 +12,7 @@ use model::TrainingState;
 
 impl Walk<'_> {
     /// Allocates the offloaded states, unit by unit, and the slots through which parameters are
-    /// fetched, which live to the end. Also allocates the buffers of the CPU's update.
+    /// fetched, which live to the end. Also allocates the slots of the CPU's update.
     pub(super) fn allocate_offloaded(&mut self) {
         let units = self.offload.units.clone();
         for unit in &units {
@@ -80,7 +80,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Allocates the buffers of the CPU's update.
+    /// Allocates the slots of the CPU's update.
     fn take_update_slots(&mut self) {
         if !self.offload.updates_on_device() {
             let slots = self.offload.update_slots();
@@ -90,7 +90,7 @@ impl Walk<'_> {
     }
 
     /// Updates the offloaded states, piece by piece. Its transfers include those that were read
-    /// ahead. The CPU's update has its buffers from the start.
+    /// ahead. The CPU's update has its slots from the start.
     pub(super) fn update(&mut self) {
         let slots = self.offload.update_slots();
         let bytes_in_memory = if self.offload.updates_on_device() { slots.bytes_in_memory } else { 0 };

@@ -70,8 +70,8 @@ impl Optimizer {
         (parameters, gradients): (&UnitBuffers, &UnitBuffers),
     ) -> Result<Self> {
         let paging = || Paging::new(rank, placement, &units, (parameters, gradients));
-        let away = [placement.optimizer, placement.parameters] != [Place::Device; 2];
-        let paging = away.then(paging).transpose()?;
+        let offloaded = [placement.optimizer, placement.parameters] != [Place::Device; 2];
+        let paging = offloaded.then(paging).transpose()?;
         Ok(Optimizer { partition, units, paging, after_step: AfterStep::default() })
     }
 

@@ -118,10 +118,10 @@ pub(super) fn draw(app: &App, per_row: usize, height: u16, paint: &mut Paint<'_>
     let (bar, width) = (bar_scale(scene), paint.width());
     let corner =
         |number: usize| (place(number % per_row, per_row, width), (number / per_row) as u16 * height);
-    let mut order: Vec<usize> = (0..scene.now.ranks.len()).collect();
+    let ranks = 0..scene.now.ranks.len();
     // The selected card is drawn last, so that shared edges have its colour.
-    order.sort_by_key(|&number| number == app.rank);
-    for number in order {
+    let selected = |number: &usize| *number == app.rank;
+    for number in ranks.clone().filter(|number| !selected(number)).chain(ranks.filter(selected)) {
         let ((x, width), y) = corner(number);
         card(app, number, &bar, &mut paint.part(x, y, width, height));
     }

@@ -55,9 +55,10 @@ pub(super) fn predicted_total(scene: &Scene, rank: usize, place: Place) -> Optio
 fn highest(scene: &Scene, rank: usize, place: Place, most: usize) -> Vec<Class> {
     let peaks = &scene.now.ranks[rank].peak[place.index()];
     let mut classes: Vec<Class> = used_in(scene, rank, place).collect();
-    classes.sort_by_key(|class| std::cmp::Reverse(peaks[class.index()]));
-    classes.truncate(most);
-    classes.sort_by_key(|class| class.index());
+    while classes.len() > most {
+        let lowest = (0..classes.len()).rev().min_by_key(|&at| peaks[classes[at].index()]);
+        lowest.map(|at| classes.remove(at));
+    }
     classes
 }
 
