@@ -74,14 +74,14 @@ pub fn generate(
         Some(given + tokens[given..].iter().position(|&token| token == stop)?)
     };
     let text = |tokens: &Vec<u32>| tokenizer.decode(&tokens[..end(tokens).unwrap_or(tokens.len())]);
-    let mut growing = GrowingText { told: String::new(), on_part };
+    let mut growing = GrowingText { shown: String::new(), on_part };
     for _ in 0..args.tokens {
         sampler.extend(&mut sequences)?;
-        let has_ended = end(&sequences[0]).is_some();
-        if !has_ended && !growing.tell(&text(&sequences[0])?) {
-            break;
-        }
-        if has_ended && sequences.iter().all(|tokens| end(tokens).is_some()) {
+        let goes_on = match end(&sequences[0]) {
+            None => growing.show(&text(&sequences[0])?),
+            Some(_) => sequences.iter().any(|tokens| end(tokens).is_none()),
+        };
+        if !goes_on {
             break;
         }
     }
@@ -90,30 +90,31 @@ pub fn generate(
     Ok(texts)
 }
 
-/// A text that is told part by part.
+/// A text that is shown part by part.
 struct GrowingText<F> {
-    told: String,
+    /// The parts shown so far.
+    shown: String,
     on_part: F,
 }
 
 impl<F: FnMut(&str) -> bool> GrowingText<F> {
-    /// Tells what is new in `text`, without an end that the next token may change: bytes of a
+    /// Shows what is new in `text`, without an end that the next token may change: bytes of a
     /// character that is not complete. Returns false once `on_part` does.
-    fn tell(&mut self, text: &str) -> bool {
+    fn show(&mut self, text: &str) -> bool {
         let certain = text.trim_end_matches(char::REPLACEMENT_CHARACTER);
-        match certain.strip_prefix(self.told.as_str()) {
+        match certain.strip_prefix(self.shown.as_str()) {
             Some(new) if !new.is_empty() => {
-                self.told.push_str(new);
+                self.shown.push_str(new);
                 (self.on_part)(new)
             }
             _ => true,
         }
     }
 
-    /// Tells the rest of the complete `text`; all of it, on a new line, if its tokenizer has changed
-    /// what was told.
+    /// Shows the rest of the complete `text`; all of it, on a new line, if later tokens have changed
+    /// what was shown.
     fn finish(&mut self, text: &str) {
-        match text.strip_prefix(self.told.as_str()) {
+        match text.strip_prefix(self.shown.as_str()) {
             Some(rest) => (self.on_part)(rest),
             None => (self.on_part)(&format!("\n{text}")),
         };
@@ -283,16 +284,16 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_told_once_its_characters_are_complete() {
+    fn a_text_is_shown_once_its_characters_are_complete() {
         let mut parts = Vec::new();
         let mut growing = GrowingText {
-            told: String::new(),
+            shown: String::new(),
             on_part: |part: &str| {
                 parts.push(part.to_string());
                 parts.len() < 3
             },
         };
-        let heard = ["a", "a\u{fffd}", "aé", "aéz"].map(|text| growing.tell(text));
+        let heard = ["a", "a\u{fffd}", "aé", "aéz"].map(|text| growing.show(text));
         growing.finish("aéz\u{fffd}");
         growing.finish("other");
         assert_eq!(heard, [true, true, true, false]);

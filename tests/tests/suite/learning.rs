@@ -23,13 +23,13 @@ fn four_hundred_steps_teach_two_narrow_blocks_the_grammar() {
         samples: 60,
         threads: None,
     };
-    let mut told = String::new();
+    let mut shown = String::new();
     let on_part = |part: &str| {
-        told += part;
+        shown += part;
         true
     };
     let texts = trainer::generate(stages::of(Stage::Zero3), &args, on_part).unwrap();
-    assert_eq!(told, texts[0]);
+    assert_eq!(shown, texts[0]);
     let counts = texts.iter().map(|text| corpus::count_sentences(text));
     let (all, good) = counts.fold((0, 0), |(a, g), (all, good)| (a + all, g + good));
     println!("{good} of {all} generated sentences parse");
