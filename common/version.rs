@@ -28,7 +28,13 @@ fn sources() -> Vec<PathBuf> {
     // Crates that others stand on are built before most sources.
     let below: &[&str] = match env::var("CARGO_PKG_NAME").as_deref() {
         Ok("viz") => &["common/events/src", "common/shell/src", "viz/screen/src", "viz/src"],
-        Ok("planner") => &["common/events/src", "common/shell/src", "common/model/src", "common/planner/src"],
+        Ok("planner") => &[
+            "common/events/src",
+            "common/shell/src",
+            "common/model/src",
+            "common/prediction/src",
+            "common/planner/src",
+        ],
         _ => &[],
     };
     if !below.is_empty() {

@@ -6,7 +6,7 @@
 
 use crate::train_under;
 use events::lock;
-use planner::{Partition, Stage};
+use prediction::{Partition, Stage};
 use settings::Config;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ pub fn trains_like(
     let words = |failure: trainer::Failure| failure.to_string();
     let healthy = Config { faults: Vec::new(), ..config.clone() };
     let (expected, parameters) = recorded(reference, healthy).map_err(words)?;
-    let (job, _) = settings::prediction::predict(stage.id, config).map_err(words)?;
+    let (job, _) = settings::planned::predict(stage.id, config).map_err(words)?;
     let audit = Arc::new(Audit {
         expected: parameters,
         partition: Partition::of(&job),

@@ -3,7 +3,7 @@
 pub mod contract;
 
 use clap::{Parser, ValueEnum};
-use planner::Stage;
+use prediction::Stage;
 use settings::Config;
 use settings::cli::{Cli, Program, TrainArgs};
 use std::ffi::OsString;

@@ -24,10 +24,10 @@
 use block::Block;
 use clap::{Parser, ValueEnum};
 use events::Route;
-use planner::Stage;
-use planner::table::{Format, Table};
+use prediction::Stage;
 use report::Clocks;
-use settings::prediction::predict;
+use settings::planned::predict;
+use shell::table::{Format, Table};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use storage::{Disk, Ticket};

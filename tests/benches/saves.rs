@@ -10,7 +10,7 @@
 //! `--parts background,paused`.
 
 use clap::{Parser, ValueEnum};
-use planner::Stage;
+use prediction::Stage;
 use settings::fault::Phase;
 use std::path::{Path, PathBuf};
 use std::process::Command;

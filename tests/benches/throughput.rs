@@ -9,9 +9,10 @@
 
 use clap::Parser;
 use device::meter::Kind;
-use planner::Stage;
-use planner::table::{Format, Table, grouped};
+use events::say::grouped;
+use prediction::Stage;
 use report::{KernelShare, LimitRow};
+use shell::table::{Format, Table};
 use std::path::Path;
 use std::process::Command;
 use tests::{median, range, train_as};

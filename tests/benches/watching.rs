@@ -18,10 +18,10 @@
 mod pty;
 
 use clap::Parser;
-use planner::Stage;
-use planner::table::{Format, Table};
+use prediction::Stage;
 use pty::Pty;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use shell::table::{Format, Table};
 use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};

@@ -7,7 +7,7 @@ pub mod random;
 pub mod script;
 
 use events::{Class, Event, Recording};
-use planner::Stage;
+use prediction::Stage;
 use std::path::Path;
 use trainer::{Report, Result};
 

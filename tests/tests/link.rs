@@ -8,7 +8,7 @@
 //! least the model's waiting time.
 
 use events::{CollectiveEvent, Event, Operation, Pass, Progress, Snapshot, What};
-use planner::Stage;
+use prediction::Stage;
 use screen::window::Window;
 use std::collections::BTreeMap;
 use tests::{median, recorded, train};

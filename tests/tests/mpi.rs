@@ -68,7 +68,7 @@ fn the_script_starts_processes_that_learn_what_threads_do() {
     let output = script::launch(STAGE, folder.path(), "mpirun", &words, &set, &[]);
     script::succeeded(&output);
     assert!(String::from_utf8_lossy(&output.stdout).contains("connected by MPI"));
-    let threads = train(planner::Stage::Zero3, &format!("--gpus 2 {flags}")).unwrap();
+    let threads = train(prediction::Stage::Zero3, &format!("--gpus 2 {flags}")).unwrap();
     assert_eq!(Report::read(&report).unwrap().weights_blake3, threads.weights_blake3);
 }
 

@@ -3,11 +3,11 @@
 use crate::single;
 use clap::Args;
 use events::Place;
-use planner::table::{Format, Table};
-use planner::{Job, Stage, largest_batch_within, predict};
+use prediction::{Job, Stage, largest_batch_within, predict};
 use settings::Config;
 use settings::cli::TrainArgs;
 use settings::size::human;
+use shell::table::{Format, Table};
 use trainer::{Failure, Result};
 
 /// Maximum number of sequences to run. On larger devices a measurement would take long and show
@@ -92,7 +92,7 @@ fn fit(stage: Stage, arguments: &Arguments, capacity: u64) -> Result<Found> {
     stages::check(stage, &config).map_err(|failure| {
         Failure::usage(format!("{failure}\nOr name the stages that can with --stages."))
     })?;
-    let (job, _) = settings::prediction::predict(stage, &config)?;
+    let (job, _) = settings::planned::predict(stage, &config)?;
     let limits = [Some(capacity), config.memory.host_memory, None];
     let predicted = largest_batch_within(&job, limits).unwrap_or(0);
     let mut found = Found { stage, predicted, beyond: beyond(&job, predicted)?, measured: None };

@@ -1,7 +1,7 @@
 //! `flip`: flips a bit of a file, as a failing disk, cable or memory does silently.
 
 use clap::Args;
-use planner::table::grouped;
+use events::say::grouped;
 use std::fs::{Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;

@@ -9,7 +9,7 @@ use collectives::Group;
 use device::Write;
 use events::Pass;
 use events::header::Sharded;
-use planner::Strategy;
+use prediction::Strategy;
 use sharding::{
     Buckets, FullGradients, FullParameters, MicroBatch, Optimizer, Partition, Rank, Result, UnitBuffers,
     UnitId, Update, UpdateBuffers, local_norm,
@@ -33,7 +33,7 @@ pub struct Ddp {
 }
 
 impl StageKind for Ddp {
-    const ID: planner::Stage = planner::Stage::Ddp;
+    const ID: prediction::Stage = prediction::Stage::Ddp;
     const STRATEGIES: &'static [Strategy] = &[Strategy::NoShard];
     const SHARDED: Sharded = Sharded { parameters: false, gradients: false, optimizer: false };
 

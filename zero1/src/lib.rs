@@ -34,7 +34,7 @@ pub struct Zero1 {
 }
 
 impl StageKind for Zero1 {
-    const ID: planner::Stage = planner::Stage::Zero1;
+    const ID: prediction::Stage = prediction::Stage::Zero1;
     const SHARDED: Sharded = Sharded { parameters: false, gradients: false, optimizer: true };
     const GRAD_SYNCS: &'static [GradSync] = &[GradSync::ReduceScatter, GradSync::AllReduce];
 

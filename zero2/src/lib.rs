@@ -31,7 +31,7 @@ pub struct Zero2 {
 }
 
 impl StageKind for Zero2 {
-    const ID: planner::Stage = planner::Stage::Zero2;
+    const ID: prediction::Stage = prediction::Stage::Zero2;
     const SHARDED: Sharded = Sharded { parameters: false, gradients: true, optimizer: true };
 
     fn new(setup: Setup) -> Result<Self> {

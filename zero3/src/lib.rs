@@ -14,7 +14,7 @@ use collectives::Group;
 use device::Class;
 use events::Pass;
 use events::header::Sharded;
-use planner::{BackwardPrefetch, Strategy};
+use prediction::{BackwardPrefetch, Strategy};
 use sharding::{
     Buckets, FullGradients, FullParameters, GatherWindow, GradientShards, MicroBatch, Optimizer, Rank,
     Result, UnitBuffers, UnitId, Update, UpdateBuffers, UpdatedShardSink, buckets::bucket,
@@ -44,7 +44,7 @@ pub struct Zero3 {
 }
 
 impl StageKind for Zero3 {
-    const ID: planner::Stage = planner::Stage::Zero3;
+    const ID: prediction::Stage = prediction::Stage::Zero3;
     const STRATEGIES: &'static [Strategy] = variants::STRATEGIES;
     const SHARDED: Sharded = Sharded { parameters: true, gradients: true, optimizer: true };
 

@@ -46,7 +46,7 @@ mod tests;
 pub use markdown::markdown;
 pub use print::{left_out, print};
 
-use planner::Stage;
+use prediction::Stage;
 use settings::cli::TrainArgs;
 use settings::config::architecture;
 use settings::{Config, Result};

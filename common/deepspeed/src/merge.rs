@@ -14,7 +14,7 @@ use crate::table::{GRADIENTS, HYSTERESIS, SENT, WINDOW};
 use device::DType;
 use events::Place;
 use model::Checkpointing;
-use planner::Stage;
+use prediction::Stage;
 use settings::cli::TrainArgs;
 use settings::findings::{Findings, Missing, Setter};
 use settings::float_type::PrecisionName;

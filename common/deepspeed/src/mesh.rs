@@ -5,7 +5,7 @@ use crate::entries::Entries;
 use crate::keys::contradiction;
 use crate::node::Node;
 use crate::table::parallelism::{REPLICATE, SHARD, SPLITS};
-use planner::Strategy;
+use prediction::Strategy;
 use settings::cli::{RANKS, ShardingArgs, TrainArgs};
 use settings::findings::{Findings, Setter};
 

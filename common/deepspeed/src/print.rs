@@ -8,7 +8,7 @@ use checkpoint::ElementType;
 use device::{DType, Rounding};
 use events::Place;
 use model::{Checkpointing, Wrap};
-use planner::{Stage, Strategy};
+use prediction::{Stage, Strategy};
 use settings::lr_schedule::LrSchedule;
 use settings::{Communication, Config, Failure, Result, labels};
 use sharding::LossScaling;

@@ -121,6 +121,11 @@ pub fn grouped(value: u64) -> String {
     text
 }
 
+/// Returns a number with its noun, `1 rank` or `4 ranks`: `one` for one, `many` for all others.
+pub fn counted(number: usize, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number as u64), if number == 1 { one } else { many })
+}
+
 /// Formats bytes with three digits and a decimal unit (1 MB = 10⁶ bytes): `4.72 MB`.
 pub fn bytes(bytes: u64) -> String {
     let (value, unit) = scaled(bytes);

@@ -2,18 +2,18 @@
 
 use crate::claims;
 use crate::estimators;
-use crate::job::Job;
-use crate::placement::{MOST_BUFFERS, NOWHERE, Placement, place_parser};
-use crate::recipe::Recipe;
 use crate::report::{Report, Request, Subject};
-use crate::stage::Stage;
-use crate::strategy::Strategy;
-use crate::table::Format;
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Parser};
 use events::Place;
 use model::{Checkpointing, Layout, ModelConfig, Wrap};
+use prediction::Stage;
+use prediction::Strategy;
+use prediction::job::Job;
+use prediction::placement::{MOST_BUFFERS, NOWHERE, Placement, place_parser};
+use prediction::recipe::Recipe;
 use shell::ShellCommand;
+use shell::table::Format;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;

@@ -7,10 +7,11 @@
 //! in fp32 and 2 for the 16-bit parameter, by DeepSpeed's documentation (docs/code-docs,
 //! memory.rst).
 
-use crate::recipe::Recipe;
-use crate::stage::Stage;
-use crate::table::{Scale, Table};
+use crate::numbers::Scale;
 use model::Layout;
+use prediction::Stage;
+use prediction::recipe::Recipe;
+use shell::table::Table;
 
 /// The model states that DeepSpeed's estimator assumes in main memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,69 +1,15 @@
-//! Predicts a run before it starts: bytes per rank and bytes on the wire.
+//! The planner: what a model needs in every stage of ZeRO, in tables.
 //!
-//! It answers two questions.
-//!
-//! * *What would a model of Ψ parameters need?* [`recipe`] has the bytes per parameter and the
-//!   formulas of the ZeRO paper (Rajbhandari et al., 2020, section 3 and table 1).
-//! * *What will this run need, to the byte?* [`predict()`] walks a run's timeline (gather, forward,
-//!   backward, reduce, step) with a [symbolic ledger](ledger) and counts what each rank sends. A
-//!   run's own ledger and counters must agree with it in every class and operation; a difference is
-//!   a mistake in one of the two. The planner shares no code with the crates that shard, gather and
-//!   reduce, so that a mistake cannot hide on both sides.
-//!
-//! It also has the paper's [table 1](paper), [DeepSpeed's estimators](estimators), popular [claims]
-//! about ZeRO next to the computed facts, and the `planner` program's [report].
-//!
-//! [`largest_batch_within`] answers the inverse question: how large may a micro-batch be under a
-//! capacity?
+//! [`prediction`] computes, this crate prints: the `planner` program's [report], the ZeRO paper's
+//! [table 1](paper), [DeepSpeed's estimators](estimators), the traffic of a step in [sweeps] over the
+//! model, and popular [claims] about ZeRO next to the computed facts.
 //!
 //! Sizes are in bytes unless a name says otherwise; GB = 10⁹ bytes.
 
-mod activations;
 pub mod claims;
 pub mod cli;
-pub mod closed;
-mod counts;
 pub mod estimators;
-mod fit;
-mod gather;
-mod gathering;
-pub mod invalid;
-pub mod job;
-pub mod ledger;
-mod moment;
-mod offload;
+pub mod numbers;
 pub mod paper;
-pub mod partition;
-mod phases;
-pub mod placement;
-mod predict;
-pub mod recipe;
-mod reduce;
-mod remedies;
 pub mod report;
-mod stage;
-mod strategy;
-pub mod table;
-mod theory;
-pub mod traffic;
-pub mod transfers;
-mod walk;
-
-pub use fit::largest_batch_within;
-pub use gathering::{BackwardPrefetch, Gathering};
-pub use invalid::InvalidJob;
-pub use job::Job;
-pub use ledger::Memory;
-pub use moment::{Moment, Peak};
-pub use partition::{Partition, Unit};
-pub use phases::{PerPhase, RunCounts};
-pub use placement::{
-    Limits, MIN_STREAM_PIECES, Placement, STREAM_BUFFER, STREAM_BUFFERS, SUB_GROUP, Saving, place_word,
-};
-pub use predict::{Prediction, RankPrediction, Requirements, peaks_without_updates, predict, requirements};
-pub use recipe::{ModelStates, Recipe};
-pub use remedies::{Remedies, Remedy, Room, change, remedies};
-pub use stage::Stage;
-pub use strategy::Strategy;
-pub use traffic::{Algorithm, Traffic};
-pub use transfers::Transfers;
+pub mod sweeps;

@@ -1,8 +1,8 @@
 //! Table 1 of the ZeRO paper, computed.
 
-use crate::recipe::Recipe;
-use crate::stage::Stage;
-use crate::table::Table;
+use prediction::Stage;
+use prediction::recipe::Recipe;
+use shell::table::Table;
 
 /// Model sizes of the paper's table 1.
 pub const PARAMETERS: [u64; 3] = [7_500_000_000, 128_000_000_000, 1_000_000_000_000];

@@ -5,16 +5,16 @@ use crate::rows::{
     EvaluationRow, MemoryRow, NeighbourRow, TimeRow, TotalRow, TrafficRow, TransferRow, operation_times,
 };
 use events::{Class, Operation, Place, Route};
-use planner::Saving;
+use prediction::Saving;
 
 /// Predicted figures, to compare with the measured ones.
 pub struct Predicted {
     /// Peak bytes by rank and place, in [`Place::ALL`]'s order.
     pub memory: Vec<Vec<Peaks>>,
     /// Transfers between places, by rank, over the steps that were run.
-    pub transfers: Vec<planner::Transfers>,
+    pub transfers: Vec<prediction::Transfers>,
     /// Payload and collectives by rank, over the steps that were run.
-    pub traffic: Vec<planner::traffic::Traffic>,
+    pub traffic: Vec<prediction::traffic::Traffic>,
     /// Payload to neighbours by rank, part of `traffic`.
     pub to_neighbours: Vec<u64>,
     /// How each rank saves its part of a checkpoint.

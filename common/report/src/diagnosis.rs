@@ -6,7 +6,7 @@ use crate::remedies::remedies;
 use crate::report::Report;
 use crate::rows::{TimeRow, TransferRow};
 use events::Route;
-use planner::table::counted;
+use events::say::counted;
 use settings::size::human;
 
 /// Minimum share of a step that a listed remedy saves.

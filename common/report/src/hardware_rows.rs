@@ -1,9 +1,10 @@
 //! Rows of the report about GPU memory that the ledger does not count.
 
 use device::Device;
-use planner::table::{Format, Table, grouped};
+use events::say::grouped;
 use serde::{Deserialize, Serialize};
 use settings::size::human;
+use shell::table::{Format, Table};
 
 /// GPU memory that a rank took from the driver, next to the bytes that its buffers requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,9 +2,9 @@
 //! remedies.
 
 use device::OutOfMemory;
+use events::say::{counted, grouped};
 use events::{Class, Place};
-use planner::table::{counted, grouped};
-use planner::{Job, Limits, Moment, Prediction, RankPrediction, Remedies, Remedy, Room};
+use prediction::{Job, Limits, Moment, Prediction, RankPrediction, Remedies, Remedy, Room};
 use settings::machine::MainMemory;
 use settings::size::human;
 use settings::{Failure, Result};
@@ -115,7 +115,7 @@ pub fn check_machine(
     } else {
         (Place::Device, Room::shared(share, limits))
     };
-    let remedies = planner::remedies(room, job);
+    let remedies = prediction::remedies(room, job);
     Err(Failure::OutOfMemory(on_one_screen(
         happened + &peak(prediction, place),
         &remedies,
@@ -162,7 +162,7 @@ pub fn ran_out(
     let capacity = if oom.by_system { oom.live_total } else { oom.capacity };
     let room = Room::of(oom.place, capacity, limits);
     Failure::OutOfMemory(if oom.by_system {
-        on_one_screen(happened, &planner::remedies(room, job), SYSTEM)
+        on_one_screen(happened, &prediction::remedies(room, job), SYSTEM)
     } else {
         with_remedies(happened, job, room)
     })
@@ -219,7 +219,7 @@ fn with_remedies(happened: String, job: &Job, room: Room) -> String {
         Some(Place::Disk) => "a larger disk",
         Some(Place::Device) | None => "more --device-memory",
     };
-    on_one_screen(happened, &planner::remedies(room, job), otherwise)
+    on_one_screen(happened, &prediction::remedies(room, job), otherwise)
 }
 
 /// Puts `happened` and `remedies` on one screen. `otherwise` is the advice if no remedy is enough,

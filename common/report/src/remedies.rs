@@ -7,7 +7,7 @@ use events::{Operation, Place};
 use model::Checkpointing;
 use places::resting_nearer;
 use planned_run::PlannedRun;
-use planner::{BackwardPrefetch, Job, Placement, Stage};
+use prediction::{BackwardPrefetch, Job, Placement, Stage};
 use traffic::{costs, sending_less};
 use wire::Wire;
 
@@ -52,7 +52,7 @@ pub fn remedies(report: &Report) -> Vec<Remedy> {
         remedies.extend(resting_nearer(report, &account, &run));
         let placement = Placement { activations: Place::Device, ..run.job.placement };
         let kept = Job { checkpointing: Checkpointing::None, placement, ..run.job.clone() };
-        let how = planner::change("--checkpoint-activations none", &run.job, &kept);
+        let how = prediction::change("--checkpoint-activations none", &run.job, &kept);
         remedies.push(remedy(how, costs("nothing twice", &kept), account.recompute));
     }
     remedies.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
@@ -88,7 +88,7 @@ fn update(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Re
     let why = "each rank updates its share alone";
     let sharding = Stage::SHARDS_OPTIMIZER;
     let how = format!("cargo run -p {}", sharding.package());
-    let how = planner::change(&how, &run.job, &run.job.with_stage(sharding));
+    let how = prediction::change(&how, &run.job, &run.job.with_stage(sharding));
     (report.stage == Stage::REPLICATED).then(|| remedy(how, why, account.optimizer * others))
 }
 

@@ -9,10 +9,10 @@ use crate::rows::{
     TrafficRow, TransferRow, link_row, throughput,
 };
 use events::{Place, Route};
-use planner::{Algorithm, Placement, Stage, Strategy};
+use prediction::{Algorithm, Placement, Stage, Strategy};
 use serde::{Deserialize, Serialize};
 use settings::float_type::PrecisionName;
-use settings::{Communication, Config, Failure, GradSync, Result, labels, prediction};
+use settings::{Communication, Config, Failure, GradSync, Result, labels, planned};
 use std::path::Path;
 use std::sync::Arc;
 use storage::{Disk, Publication};
@@ -143,7 +143,7 @@ impl Report {
         measured: &[Measured],
     ) -> Self {
         let steps = measured[0].steps.clone();
-        let placement = Placement { saving: predicted.saving, ..prediction::placement(config) };
+        let placement = Placement { saving: predicted.saving, ..planned::placement(config) };
         // A copy of a checkpoint is in main memory, with or without offload.
         let beyond = placement.any() || config.output.checkpoint.is_some();
         let places: &[Place] = if beyond { &Place::ALL } else { &[Place::Device] };

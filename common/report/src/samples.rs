@@ -6,7 +6,7 @@ use crate::report::{Report, Trained};
 use crate::rows::{Clocks, StepRow, Times};
 use clap::Parser;
 use events::{Class, Place};
-use planner::{Stage, Strategy};
+use prediction::{Stage, Strategy};
 use settings::Config;
 use settings::cli::{Cli, TrainArgs};
 
@@ -46,10 +46,10 @@ pub(crate) fn one_step(flags: &str) -> Report {
     let ranks = config.world_size;
     let predicted = Predicted {
         memory: vec![memory; ranks],
-        transfers: vec![planner::Transfers::default(); ranks],
-        traffic: vec![planner::traffic::Traffic::default(); ranks],
+        transfers: vec![prediction::Transfers::default(); ranks],
+        traffic: vec![prediction::traffic::Traffic::default(); ranks],
         to_neighbours: vec![0; ranks],
-        saving: planner::Saving::Never,
+        saving: prediction::Saving::Never,
     };
     let trained = Trained {
         stage: Stage::ALL[Stage::ALL.len() - 1],

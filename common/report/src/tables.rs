@@ -5,8 +5,9 @@ use crate::hardware_rows::taken;
 use crate::report::Report;
 use crate::rows::{MemoryRow, StepRow};
 use events::Place;
-use planner::table::{Format, Table, counted, grouped};
+use events::say::{counted, grouped};
 use settings::size::human;
+use shell::table::{Format, Table};
 use std::collections::BTreeMap;
 
 /// Renders the summary of a finished run.

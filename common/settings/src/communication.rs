@@ -6,7 +6,7 @@ use crate::given::Given;
 use crate::size::{elements, whole};
 use clap::{ArgAction, Args};
 use events::header::Sharded;
-use planner::{BackwardPrefetch, Gathering, Job};
+use prediction::{BackwardPrefetch, Gathering, Job};
 use serde::{Deserialize, Serialize};
 use sharding::{BucketOptions, GatherLimits, Partition, PersistenceLimits, Precision, UnitId};
 
@@ -167,7 +167,7 @@ impl Communication {
         }
     }
 
-    /// Returns `job` with these settings, in the planner's form.
+    /// Returns `job` with these settings, in the form of predictions.
     pub fn plan(&self, job: Job, precision: Precision) -> Job {
         let elements = |count: Option<usize>, default: u64| count.map_or(default, |count| count as u64);
         Job {

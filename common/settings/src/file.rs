@@ -1,7 +1,7 @@
 //! Settings of a configuration file that have no flag.
 
 use crate::lr_schedule::{Climb, LrSchedule, WarmUp};
-use planner::Stage;
+use prediction::Stage;
 
 /// Settings of a configuration file that have no flag.
 #[derive(Clone, Debug, Default, PartialEq)]

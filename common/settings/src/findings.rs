@@ -2,7 +2,7 @@
 //! flags.
 
 use crate::error::{Failure, Result};
-use planner::Stage;
+use prediction::Stage;
 
 /// The result of merging a file with the flags, in addition to the flags themselves.
 #[derive(Clone, Debug, Default, PartialEq)]

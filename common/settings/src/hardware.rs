@@ -8,8 +8,8 @@ use collectives::nccl;
 use device::cuda::kernels::PEERS;
 use device::cuda::{Gpu, GpuInfo, Library, Operands, Options, list};
 use device::{Device, DeviceError, Ledger};
-use planner::Algorithm;
-use planner::table::counted;
+use events::say::counted;
+use prediction::Algorithm;
 use sharding::Precision;
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 
 use crate::size::{self, human};
 use collectives::local::{self, Link};
-use planner::Algorithm;
+use prediction::Algorithm;
 use std::time::Duration;
 
 /// A named link: its name in the flag, its full name, its latency in microseconds, and its

@@ -10,8 +10,8 @@ use crate::size::whole;
 use clap::Args;
 use events::Place;
 use model::Checkpointing;
-pub use planner::placement::MOST_BUFFERS;
-use planner::placement::{NOWHERE, place_parser, place_word};
+pub use prediction::placement::MOST_BUFFERS;
+use prediction::placement::{NOWHERE, place_parser, place_word};
 use std::path::PathBuf;
 
 /// Where states are stored, and the links between the places.

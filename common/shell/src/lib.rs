@@ -1,7 +1,9 @@
-//! What the command lines of all programs have in common: how arguments are parsed, completions for
-//! shells, and a manual page.
+//! What the command lines of all programs have in common: how arguments are parsed, [tables](table),
+//! completions for shells, and a manual page.
 
 #![forbid(unsafe_code)]
+
+pub mod table;
 
 use clap::{Command, CommandFactory, Parser, Subcommand};
 use clap_complete::{Shell, generate};

@@ -1,7 +1,7 @@
 //! The directory of a run's checkpoints, made ready before the run begins.
 
 use checkpoint::{CheckpointError, Checkpoints, LockOptions, RunLock};
-use planner::Prediction;
+use prediction::Prediction;
 use settings::size::human;
 use settings::{Config, Failure, Result};
 use std::fs;

@@ -4,12 +4,12 @@
 use collectives::nccl;
 use device::cuda::kernels::PEERS;
 use device::cuda::{GpuInfo, Library, list};
-use planner::table::{Format, Table};
 use settings::hardware::{Hardware, gpus};
 use settings::launcher;
 use settings::machine::{self, MainMemory, SwapSpace, cores};
 use settings::size::human;
 use settings::{Failure, Result};
+use shell::table::{Format, Table};
 
 /// Prints what this machine has. Given a number of ranks, fails unless they would run on its GPUs.
 ///

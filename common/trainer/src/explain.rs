@@ -3,10 +3,10 @@
 use crate::plan::{Plan, limits};
 use crate::rank_error::RankError;
 use collectives::CollectiveError;
-use planner::Moment;
+use prediction::Moment;
 use report::memory::ran_out;
 use settings::Failure;
-use settings::prediction::job;
+use settings::planned::job;
 
 /// Returns a rank's error as the program prints it.
 pub(crate) fn rank_failure(plan: &Plan, rank: usize, error: &RankError) -> Failure {

@@ -3,8 +3,8 @@
 use crate::checkpoints;
 use crate::resume::{self, DamagedCheckpoints, Provenance, TrainingProgress};
 use checkpoint::{CheckpointError, Checkpoints, Destination, Format, OpenCheckpoint, Writer};
+use events::say::counted;
 use model::{Layout, ModelConfig};
-use planner::table::counted;
 use settings::cli::ExportArgs;
 use settings::config::resumed;
 use settings::{Failure, Result};

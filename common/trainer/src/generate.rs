@@ -10,7 +10,7 @@ use device::{Device, Ledger, Place};
 use events::{Emitter, say};
 use model::{Batch, Keep, Model, Wrap};
 use offload::Transfers;
-use planner::Strategy;
+use prediction::Strategy;
 use settings::cli::GenerateArgs;
 use settings::corpus::SplitMix;
 use settings::machine::{self, MainMemory, SwapSpace, cores};

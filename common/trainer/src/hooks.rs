@@ -10,7 +10,7 @@ use crate::stop::StopCheck;
 use crate::witness::{At, Milestone, Witness};
 use events::{Pass, cpu};
 use model::LayerKind;
-use planner::Moment;
+use prediction::Moment;
 use report::Clocks;
 use settings::fault::{Kind, Phase};
 use sharding::{AfterStep, MicroBatch, PassSpan, Rank, UnitId, Usage};

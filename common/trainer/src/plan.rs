@@ -10,12 +10,12 @@ use checkpoint::{Checkpoints, ModelFiles, Reader, RunLock};
 use device::cuda::Gpu;
 use events::Place;
 use model::{Layout, Model};
-use planner::{Job, Limits, Memory, Prediction, RankPrediction, RunCounts, Saving, Strategy};
+use prediction::{Job, Limits, Memory, Prediction, RankPrediction, RunCounts, Saving, Strategy};
 use report::{Measured, Peaks, Predicted, Report, Trained, memory};
 use serde_json::Value;
 use settings::data::{Data, Split};
 use settings::machine::{self, SwapSpace};
-use settings::prediction::{invalid, job};
+use settings::planned::{invalid, job};
 use settings::{Config, Failure, GradSync, Result};
 use sharding::{MeshShape, Partition, Schedule};
 use std::ops::Range;
@@ -50,7 +50,7 @@ pub(crate) struct Plan {
     pub saving: Saving,
     /// The checkpoint that training resumes from, if there is one.
     pub resume: Option<Arc<ResumeState>>,
-    /// The planner's prediction for the run.
+    /// The prediction for the run.
     pub prediction: Prediction,
     /// Validation batches per rank.
     pub evaluation_batches: usize,
@@ -183,7 +183,7 @@ pub(crate) fn prepare(stage: StageFactory, config: Config) -> Result<Plan> {
     complete(stage, config, prediction).map_err(|failure| findings.attribute(failure))
 }
 
-/// Checks that `stage` supports `config`, whatever the machine and the data. Returns the planner's
+/// Checks that `stage` supports `config`, whatever the machine and the data. Returns the
 /// prediction.
 ///
 /// # Errors
@@ -193,7 +193,7 @@ pub(crate) fn check(stage: StageFactory, config: &Config) -> Result<Prediction> 
     let predicted = check_stage(stage, config)
         .and_then(|()| contribution::check(config))
         .and_then(|()| faults::check(config, stage))
-        .and_then(|()| planner::predict(&job(stage.id, config)).map_err(|error| invalid(&error)));
+        .and_then(|()| prediction::predict(&job(stage.id, config)).map_err(|error| invalid(&error)));
     predicted.map_err(|failure| config.findings.attribute(failure))
 }
 
@@ -254,7 +254,7 @@ fn check_stage(stage: StageFactory, config: &Config) -> Result<()> {
     let sharding = Strategy::FullShard.stage();
     let (why, other) = match config.strategy {
         _ if config.grad_sync != GradSync::default() && !stage.grad_syncs.contains(&config.grad_sync) => {
-            let other = planner::Stage::SUPPORTS_TEXTBOOK_ALL_REDUCE;
+            let other = prediction::Stage::SUPPORTS_TEXTBOOK_ALL_REDUCE;
             (format!("--grad-sync belongs to {other}"), other)
         }
         Some(strategy) if !stage.strategies.contains(&strategy) => {
@@ -315,7 +315,7 @@ fn evaluation_batches(config: &Config, data: &Data) -> usize {
 fn peaks(plan: &Plan, done: RunCounts) -> Vec<Vec<Peaks>> {
     let never_updated = done.steps == 0 && done.skipped > 0;
     let job = never_updated.then(|| job(plan.stage.id, &plan.config));
-    let skipped = job.and_then(|job| planner::peaks_without_updates(&job).ok());
+    let skipped = job.and_then(|job| prediction::peaks_without_updates(&job).ok());
     let peaks = |memory: Memory| Peaks { classes: memory.peaks.to_vec(), total: memory.total_peak };
     let of =
         |rank: &RankPrediction| skipped.unwrap_or([rank.memory, rank.host, rank.disk]).map(peaks).to_vec();

@@ -3,7 +3,7 @@
 use collectives::CollectiveError;
 use device::OutOfMemory;
 use events::{Emitter, What};
-use planner::Moment;
+use prediction::Moment;
 
 /// Why a rank ended before its last step.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

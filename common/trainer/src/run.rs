@@ -12,7 +12,7 @@ use crate::stage::{Setup, Stage, StepOutcome};
 use collectives::{ControlChannel, Topic};
 use events::What;
 use model::{Batch, Losses};
-use planner::Moment;
+use prediction::Moment;
 use report::Measured;
 use settings::fault::Phase;
 use sharding::{LossScaler, MicroBatch, OffloadPlacement, Rank, Update};
@@ -79,7 +79,7 @@ pub(crate) fn train(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'_>) -> Res
 /// Returns where model states are stored in `plan`'s run.
 fn offload_placement(plan: &Plan) -> OffloadPlacement {
     let offload = &plan.config.offload;
-    let whole = if offload.any_states() { planner::SUB_GROUP as usize } else { usize::MAX };
+    let whole = if offload.any_states() { prediction::SUB_GROUP as usize } else { usize::MAX };
     OffloadPlacement {
         optimizer: offload.optimizer,
         parameters: offload.parameters,

@@ -3,7 +3,7 @@
 use device::Place;
 use events::Pass;
 use events::header::Sharded;
-use planner::Strategy;
+use prediction::Strategy;
 use settings::{Communication, GradSync};
 use sharding::{
     AfterReduce, BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, GradientShards,
@@ -185,8 +185,8 @@ pub trait Stage {
 
 /// The properties of a stage, the same on every rank, and its constructor.
 pub trait StageKind: Stage + Sized + 'static {
-    /// Identifies the stage to the planner. Its label appears in tables and error messages.
-    const ID: planner::Stage;
+    /// Identifies the stage to predictions. Its label appears in tables and error messages.
+    const ID: prediction::Stage;
     /// The model states that the stage shards.
     const SHARDED: Sharded;
     /// FSDP's strategies that the stage implements, the default first.
@@ -207,7 +207,7 @@ pub trait StageKind: Stage + Sized + 'static {
 #[derive(Clone, Copy)]
 pub struct StageFactory {
     /// [`StageKind::ID`].
-    pub id: planner::Stage,
+    pub id: prediction::Stage,
     pub(crate) sharded: Sharded,
     pub(crate) strategies: &'static [Strategy],
     pub(crate) grad_syncs: &'static [GradSync],

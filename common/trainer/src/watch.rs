@@ -7,9 +7,9 @@ use events::{
     Class, Emitter, Hub, HubError, HubOptions, Inlets, Pace, Place, RecordingError, Route, RunHeader,
     channel, feed,
 };
-use planner::{Job, Placement, Prediction, RankPrediction};
+use prediction::{Job, Placement, Prediction, RankPrediction};
 use settings::machine::remedy_for_threads;
-use settings::{Config, Failure, Result, precision, prediction};
+use settings::{Config, Failure, Result, planned, precision};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -101,8 +101,9 @@ fn unwatched(error: HubError) -> Failure {
 /// Returns the header that watchers need before the first event.
 fn header(plan: &Plan) -> Result<RunHeader> {
     let config = &plan.config;
-    let job = prediction::job(plan.stage.id, config);
-    let replicated = planner::predict(&job.with_stage(planner::Stage::REPLICATED)).map_err(Failure::usage)?;
+    let job = planned::job(plan.stage.id, config);
+    let replicated =
+        prediction::predict(&job.with_stage(prediction::Stage::REPLICATED)).map_err(Failure::usage)?;
     Ok(RunHeader {
         stage: plan.stage.id.label().into(),
         model: config.model.name.clone(),
@@ -119,7 +120,7 @@ fn header(plan: &Plan) -> Result<RunHeader> {
         capacity: config.memory.device_memory,
         shard_group: job.sharing_ranks() as u32,
         sharded: plan.stage.sharded,
-        units: planner::Partition::of(&job).units,
+        units: prediction::Partition::of(&job).units,
         predicted_memory: plan.prediction.memory_header(),
         predicted_total: plan.prediction.total_header(),
         replicated_total: replicated.total_header(),
@@ -133,7 +134,7 @@ fn header(plan: &Plan) -> Result<RunHeader> {
 
 /// Returns the choices of `config` that differ from the defaults.
 fn choices(config: &Config) -> Choices {
-    let strategy = config.strategy.filter(|strategy| *strategy != planner::Strategy::default());
+    let strategy = config.strategy.filter(|strategy| *strategy != prediction::Strategy::default());
     let recomputes = config.memory.checkpoint_activations != model::Checkpointing::None;
     Choices {
         strategy: strategy.map_or_else(String::new, |strategy| strategy.label().into()),

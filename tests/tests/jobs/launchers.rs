@@ -1,7 +1,7 @@
 //! Runs the scripts that start jobs unchanged ([`tests::script`]). Slurm's `scontrol` and `srun`,
 //! and `torchrun`, are stand-ins. `tests/mpi.rs` uses a real `mpirun`.
 
-use planner::Stage;
+use prediction::Stage;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Output;

@@ -1,7 +1,7 @@
 //! Ranks that cannot meet: every rank ends with an error that says why.
 
 use crate::processes::{DEADLINE, PATIENCE, STAGE, endless, ends, explains};
-use planner::Stage;
+use prediction::Stage;
 use std::net::TcpListener;
 use std::time::Duration;
 use tests::job::{Ended, Member, SECRET, free_port, is_free, launch, met, start, took};

@@ -1,7 +1,7 @@
 //! Ranks that are processes learn the bits of threads, and every rank ends after any failure.
 
 use events::{Attachment, Recording, What};
-use planner::Stage;
+use prediction::Stage;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -2,7 +2,7 @@
 //! launches; and `gpu-bench`, whose numbers are meaningless there.
 
 use device::meter::Kind;
-use planner::Stage;
+use prediction::Stage;
 use settings::Config;
 use std::process::{Command, Output};
 use tests::{STAGES, config, fixture, losses, standin_or_return, train, train_as};

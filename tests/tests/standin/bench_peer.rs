@@ -1,7 +1,7 @@
 //! `gpu-bench` and PyTorch train the same model and take turns, and `gpu-bench` measures its own
 //! side even if PyTorch fails. Times are meaningless on the stand-in driver.
 
-use planner::Stage;
+use prediction::Stage;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};

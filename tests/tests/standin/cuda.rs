@@ -5,7 +5,7 @@ use collectives::local;
 use device::cuda::{Gpu, Options};
 use device::{Class, DType, Device, DeviceError, Ledger, RmsNormBackward, RowShape, Write};
 use events::{Emitter, Event, What};
-use planner::Stage;
+use prediction::Stage;
 use tests::{
     STAGES, assert_same, fixture, largest_difference, losses, padding, standin, standin_or_return, train,
 };

@@ -2,7 +2,7 @@
 //! NCCL; see [`tests::standin`]. NCCL adds in its own order, so losses agree with other engines'
 //! only up to rounding.
 
-use planner::Stage;
+use prediction::Stage;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tests::job::{Ended, desync, free_port, launch, start};

@@ -1,7 +1,7 @@
 //! Offload from GPUs, on the stand-in driver: a run that keeps states in main memory or on disk
 //! learns the bits of one that keeps everything on the GPU, and moves the predicted bytes.
 
-use planner::Stage;
+use prediction::Stage;
 use tests::{STAGES, assert_same, fixture, run, standin_or_return};
 use trainer::Report;
 

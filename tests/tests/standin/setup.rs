@@ -186,7 +186,8 @@ fn a_gpu_that_is_too_old_is_left_alone() {
     for words in ["No CUDA GPU is used: ", "compute capability 7.0", "CPU cores"] {
         assert!(ended.out.contains(words), "{words:?} is missing: {}", ended.out);
     }
-    let failure = train(planner::Stage::Ddp, &format!("{flags} --device cuda")).expect_err("it is refused");
+    let failure =
+        train(prediction::Stage::Ddp, &format!("{flags} --device cuda")).expect_err("it is refused");
     assert!(failure.code() == 2 && failure.to_string().contains("7.5 is the oldest"), "{failure}");
 }
 
@@ -307,7 +308,7 @@ fn tf32_rounds_products_of_f32_by_flag_alone() {
             "--model {} --gpus 1 --batch-size 1 --seq-len 8 --steps 2 --device cuda",
             fixture("three-heads.json")
         );
-        losses(&train(planner::Stage::Ddp, &format!("{flags} {more}")).unwrap())
+        losses(&train(prediction::Stage::Ddp, &format!("{flags} {more}")).unwrap())
     };
     let (exact, rounded) = (run(""), run("--tf32"));
     let apart = tests::largest_difference(&exact, &rounded);

@@ -2,7 +2,7 @@
 //! on the stand-in driver.
 
 use events::{Event, Operation, Pass, Progress, Recording, Route, Snapshot, What, Work};
-use planner::Stage;
+use prediction::Stage;
 use screen::window::Window;
 use serde_json::Value;
 use std::collections::HashMap;

@@ -68,12 +68,13 @@ fn is_exercise(folder: &Path) -> bool {
 
 #[test]
 fn no_crate_depends_upwards() {
-    let rooms: [(&str, &str, &str); 26] = [
+    let rooms: [(&str, &str, &str); 27] = [
         ("events", "common/events", "storage"),
         ("device", "common/device", "events"),
         ("collectives", "common/collectives", "events device"),
         ("model", "common/model", "events device"),
-        ("planner", "common/planner", "events model shell"),
+        ("prediction", "common/prediction", "events model"),
+        ("planner", "common/planner", "events model prediction shell"),
         ("storage", "common/storage", ""),
         ("shell", "common/shell", ""),
         ("text", "common/text", ""),
@@ -85,40 +86,41 @@ fn no_crate_depends_upwards() {
         (
             "settings",
             "common/settings",
-            "events device collectives model planner sharding checkpoint storage shell text screen",
+            "events device collectives model prediction sharding checkpoint storage shell text screen",
         ),
-        ("deepspeed", "common/deepspeed", "events device model planner sharding checkpoint settings"),
+        ("deepspeed", "common/deepspeed", "events device model prediction sharding checkpoint settings"),
         (
             "report",
             "common/report",
-            "events storage device collectives model planner offload sharding settings",
+            "events storage shell device collectives model prediction offload sharding settings",
         ),
         (
             "trainer",
             "common/trainer",
-            "events device collectives model planner offload sharding checkpoint storage text settings \
+            "events device collectives model prediction offload sharding checkpoint storage shell text settings \
              deepspeed report screen",
         ),
         ("zero0-ddp", "zero0-ddp", STAGE),
         ("zero1", "zero1", STAGE),
         ("zero2", "zero2", STAGE),
         ("zero3", "zero3", STAGE),
-        ("stages", "stages", "events settings deepspeed trainer planner zero0-ddp zero1 zero2 zero3"),
+        ("stages", "stages", "events settings deepspeed trainer prediction zero0-ddp zero1 zero2 zero3"),
         ("bandwidth", "bandwidth", "events device collectives settings shell"),
         (
             "tutorials",
             "tutorials",
-            "events storage shell model checkpoint screen viz settings deepspeed report trainer planner stages",
+            "events storage shell model prediction planner checkpoint screen viz settings deepspeed report trainer \
+             stages",
         ),
         (
             "exercises",
             "tutorials/exercises/checks",
-            "events device collectives planner sharding trainer stages",
+            "events device collectives prediction sharding trainer stages",
         ),
         (
             "tests",
             "tests",
-            "events device collectives settings deepspeed report trainer planner stages zero3",
+            "events device collectives settings deepspeed report trainer prediction stages zero3",
         ),
     ];
     let names: Vec<&str> = rooms.iter().map(|(name, _, _)| *name).collect();
@@ -174,7 +176,7 @@ fn stands_on(room: &str, other: &str, edges: &BTreeMap<String, Vec<String>>) -> 
 }
 
 /// The crates that a stage may depend on.
-const STAGE: &str = "events device collectives model planner offload sharding trainer";
+const STAGE: &str = "events device collectives model prediction offload sharding trainer";
 
 /// Returns the code of a source without comments and without everything from its test module on.
 fn code(path: &Path) -> Vec<String> {
@@ -206,7 +208,8 @@ fn nothing_under_common_asks_which_stage_it_serves() {
     let stages =
         ["Stage::Ddp", "Stage::Zero1", "Stage::Zero2", "Stage::Zero3", "Stage::{", "Stage::*", "Self::Zero"];
     // The single table of what each stage shards, and the claims about the stages.
-    let exempt = ["common/planner/src/stage.rs", "common/planner/src/claims"].map(|path| root().join(path));
+    let exempt =
+        ["common/prediction/src/stage.rs", "common/planner/src/claims"].map(|path| root().join(path));
     assert!(exempt.iter().all(|path| path.exists()), "{exempt:?}");
     let numbered = |line: &str| {
         let compared =

@@ -12,7 +12,7 @@ use case::{Attempt, Case, Injected, STEPS};
 use checkpoint::Checkpoints;
 use device::DType;
 use model::{Layout, TrainingState};
-use planner::Stage;
+use prediction::Stage;
 use settings::Config;
 use settings::fault::{Fault, Kind};
 use std::collections::HashMap;

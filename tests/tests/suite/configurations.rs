@@ -1,6 +1,6 @@
 //! Trains with DeepSpeed's and Accelerate's files.
 
-use planner::Stage;
+use prediction::Stage;
 use std::path::PathBuf;
 use tests::{STAGES, config, fixture, losses, train_as};
 

@@ -2,7 +2,7 @@
 //! memory and traffic that the planner predicted.
 
 use events::{Class, Operation};
-use planner::{Job, Partition, Stage};
+use prediction::{Job, Partition, Stage};
 use stages::contract;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};

@@ -3,7 +3,7 @@
 
 use device::meter::Kind;
 use events::Pass;
-use planner::Stage;
+use prediction::Stage;
 use report::KernelRow;
 use settings::Config;
 use settings::lr_schedule::{Climb, LrSchedule, WarmUp};

@@ -2,7 +2,7 @@
 //! that training has produced.
 
 use events::Operation;
-use planner::Stage;
+use prediction::Stage;
 use std::path::Path;
 use tests::{STAGES, fixture, losses, run};
 use trainer::Report;

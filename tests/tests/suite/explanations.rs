@@ -1,7 +1,7 @@
 //! Compares `explain`'s statements about a run with other runs.
 
 use crate::remedies::without;
-use planner::Stage;
+use prediction::Stage;
 use report::{Account, Report, remedies};
 use tests::{STAGES, fixture, train};
 

@@ -3,7 +3,7 @@
 
 use checkpoint::Reader;
 use model::{Layout, Wrap};
-use planner::{Job, Stage};
+use prediction::{Job, Stage};
 use tests::{STAGES, assert_same, fixture, run, train};
 
 /// Each has a feature that Llama lacks: biases, head norms, a window, scaled rotations.
@@ -47,7 +47,7 @@ fn units_are_those_that_the_planner_names() {
         for wrap in [Wrap::Block, Wrap::Module, Wrap::Parameter, Wrap::Size(300)] {
             let ours = sharding::Partition::new(&Layout::new(&config), wrap, 3).units;
             let job = Job { wrap, ..Job::new(config.clone(), Stage::Zero3, 3) };
-            let planned = planner::Partition::of(&job).units;
+            let planned = prediction::Partition::of(&job).units;
             let names = |unit: &sharding::Unit| (unit.name.clone(), unit.padded as u64);
             let planned: Vec<_> = planned.into_iter().map(|unit| (unit.name, unit.padded)).collect();
             assert_eq!(ours.iter().map(names).collect::<Vec<_>>(), planned, "{model}, {wrap}");

@@ -22,7 +22,7 @@ const PHASES: [(&str, &str); 8] = [
 ];
 
 /// Trains with a fault. Returns the failure's text and the time it took.
-fn fail(stage: planner::Stage, flags: &str) -> (String, Duration) {
+fn fail(stage: prediction::Stage, flags: &str) -> (String, Duration) {
     let started = Instant::now();
     let failure = train(stage, &format!("{RUN} {flags}")).expect_err("the fault must surface");
     assert_eq!(failure.code(), 1, "{failure}");
@@ -48,12 +48,14 @@ fn a_failure_in_one_group_ends_the_others_too() {
     for groups in ["--strategy hybrid-shard --shard-group-size 2", "--secondary-shard-size 2"] {
         for phase in ["forward", "backward", "step"] {
             let (text, took) =
-                fail(planner::Stage::Zero3, &format!("{groups} --inject panic@rank2,step1,{phase}"));
+                fail(prediction::Stage::Zero3, &format!("{groups} --inject panic@rank2,step1,{phase}"));
             assert!(text.starts_with("rank 2: panic at "), "{groups} {phase}: {text}");
             assert!(took < Duration::from_secs(5), "{groups} {phase} took {took:?}");
         }
-        let (text, took) =
-            fail(planner::Stage::Zero3, &format!("{groups} --timeout 1 --inject stall@rank1,step1,backward"));
+        let (text, took) = fail(
+            prediction::Stage::Zero3,
+            &format!("{groups} --timeout 1 --inject stall@rank1,step1,backward"),
+        );
         assert!(text.contains("for rank 1"), "{text}");
         assert!(took < Duration::from_secs(10), "{groups}: {took:?}");
     }
@@ -72,14 +74,14 @@ fn an_error_on_one_rank_is_the_error_of_the_run() {
 #[test]
 fn a_rank_with_other_weights_is_found_before_the_first_step() {
     for (culprit, other) in [(3, 0), (0, 1)] {
-        let (text, _) = fail(planner::Stage::Zero3, &format!("--inject seed@rank{culprit}"));
+        let (text, _) = fail(prediction::Stage::Zero3, &format!("--inject seed@rank{culprit}"));
         let named = format!("rank {culprit} starts from different weights than rank {other}");
         assert!(text.starts_with(&named), "{text}");
     }
 }
 
 /// Returns fingerprints of the parameters that each rank computes with, step by step.
-fn fingerprints(stage: planner::Stage, flags: &str) -> Vec<Vec<u64>> {
+fn fingerprints(stage: prediction::Stage, flags: &str) -> Vec<Vec<u64>> {
     let file = tempfile::NamedTempFile::new().unwrap();
     train(stage, &format!("{RUN} --contributions {flags} --record {}", file.path().display())).unwrap();
     let mut steps = vec![vec![0; 4]; 5];
@@ -103,7 +105,7 @@ fn other_weights_that_nobody_compares_show_for_as_long_as_a_rank_keeps_its_own()
             assert!(healthy.iter().all(|rank| *rank == healthy[0]), "{stage} {step}: {healthy:x?}");
             assert!(ill[0] == ill[1] && ill[0] == ill[3], "{stage} {step}: {ill:x?}");
             assert_eq!(ill[2] != ill[0], step < apart, "{stage} {step}: {ill:x?}");
-            let right = step == 0 && stage != planner::Stage::Zero3;
+            let right = step == 0 && stage != prediction::Stage::Zero3;
             assert_eq!(ill[0] == healthy[0], right, "{stage} {step}: {ill:x?} {healthy:x?}");
             assert_ne!(ill[2], healthy[2], "{stage} {step}");
         }
@@ -114,16 +116,16 @@ fn other_weights_that_nobody_compares_show_for_as_long_as_a_rank_keeps_its_own()
 fn another_seed_than_that_of_saved_weights_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let saved = folder.path().join("saved").display().to_string();
-    train(planner::Stage::Ddp, &format!("{RUN} --save {saved}")).unwrap();
+    train(prediction::Stage::Ddp, &format!("{RUN} --save {saved}")).unwrap();
     let seed = format!("{} --init-from {saved} --inject seed@rank1", without_model(RUN));
-    let refused = train(planner::Stage::Ddp, &seed).unwrap_err();
+    let refused = train(prediction::Stage::Ddp, &seed).unwrap_err();
     let named = format!("--inject seed@rank1: with --init-from {saved} no weight comes from a seed");
     assert!(refused.code() == 2 && refused.to_string().contains(&named), "{refused}");
 }
 
 /// Returns the number and the operation of the first collective of a step that moves data, in a run
 /// without faults.
-fn first_collective(stage: planner::Stage, step: u32) -> (u64, Operation) {
+fn first_collective(stage: prediction::Stage, step: u32) -> (u64, Operation) {
     let file = tempfile::NamedTempFile::new().unwrap();
     train(stage, &format!("{RUN} --record {}", file.path().display())).unwrap();
     let mut own = recorded(file.path()).into_iter().filter(|event| event.rank == 0).map(|event| event.what);
@@ -144,17 +146,17 @@ fn a_rank_that_leaves_out_a_collective_is_named_with_what_it_left_out() {
         assert!(took < Duration::from_secs(5), "{stage} took {took:?}");
     }
     let groups = "--strategy hybrid-shard --shard-group-size 2 --inject skip@rank3,step1";
-    let (text, _) = fail(planner::Stage::Zero3, groups);
+    let (text, _) = fail(prediction::Stage::Zero3, groups);
     assert!(text.starts_with("collective #"), "{text}");
     assert!(text.contains("differs between ranks: rank 3 issued all-gather"), "{text}");
     let alone = RUN.replace("--gpus 4", "--gpus 1");
-    let refused = train(planner::Stage::Zero3, &format!("{alone} --inject skip@rank0,step1")).unwrap_err();
+    let refused = train(prediction::Stage::Zero3, &format!("{alone} --inject skip@rank0,step1")).unwrap_err();
     assert!(refused.code() == 2 && refused.to_string().contains("--gpus 2"), "{refused}");
 }
 
 #[test]
 fn a_stalled_rank_is_named_after_the_deadline() {
-    let (text, took) = fail(planner::Stage::Zero2, "--timeout 1 --inject stall@rank1,step1,backward");
+    let (text, took) = fail(prediction::Stage::Zero2, "--timeout 1 --inject stall@rank1,step1,backward");
     assert!(text.contains("for rank 1") && !text.contains("injected"), "{text}");
     assert!(took < Duration::from_secs(10), "{took:?}");
 }
@@ -162,7 +164,7 @@ fn a_stalled_rank_is_named_after_the_deadline() {
 #[test]
 fn running_out_of_memory_is_explained_foreseen_or_not() {
     for (flags, word) in [("", "training would run out of memory"), ("--ignore-plan", "are in use")] {
-        let (text, _) = fail(planner::Stage::Ddp, &format!("--device-memory 800kB {flags}"));
+        let (text, _) = fail(prediction::Stage::Ddp, &format!("--device-memory 800kB {flags}"));
         for part in [word, "parameters", "What would help", "cargo run -p zero3"] {
             assert!(text.contains(part), "{part} missing in: {text}");
         }
@@ -175,7 +177,7 @@ fn silent_faults_raise_no_error_and_all_but_a_slow_rank_change_what_is_learned()
     for stage in STAGES {
         let healthy = train(stage, RUN).unwrap();
         for kind in ["stale", "divisor", "data", "drop", "slow"] {
-            if (stage, kind) == (planner::Stage::Ddp, "stale") {
+            if (stage, kind) == (prediction::Stage::Ddp, "stale") {
                 continue;
             }
             let ill = train(stage, &format!("{RUN} --inject {kind}@rank2,step2")).unwrap();
@@ -198,7 +200,7 @@ fn a_phase_that_a_step_does_not_have_is_refused() {
     ];
     for (phase, word) in refused {
         let flags = format!("{RUN} --inject panic@rank2,step2,{phase}");
-        let failure = train(planner::Stage::Zero2, &flags).expect_err(phase);
+        let failure = train(prediction::Stage::Zero2, &flags).expect_err(phase);
         assert_eq!(failure.code(), 2, "{failure}");
         let fault = phase.split(' ').next().unwrap();
         assert!(failure.to_string().contains(&format!("step2,{fault}: ")), "{failure}");
@@ -209,10 +211,10 @@ fn a_phase_that_a_step_does_not_have_is_refused() {
 #[test]
 fn a_rank_can_only_be_stale_where_something_newer_would_come() {
     let refused = [
-        (planner::Stage::Ddp, "stale@rank1,step2", "DDP"),
-        (planner::Stage::Zero1, "stale@rank1,step0", "step1"),
-        (planner::Stage::Zero3, "stale@rank1,step2 --precision bf16", "fp32"),
-        (planner::Stage::Zero3, "stale@rank0,step2 --gpus 1", "--gpus 2"),
+        (prediction::Stage::Ddp, "stale@rank1,step2", "DDP"),
+        (prediction::Stage::Zero1, "stale@rank1,step0", "step1"),
+        (prediction::Stage::Zero3, "stale@rank1,step2 --precision bf16", "fp32"),
+        (prediction::Stage::Zero3, "stale@rank0,step2 --gpus 1", "--gpus 2"),
     ];
     for (stage, fault, word) in refused {
         let flags = RUN.replace("--gpus 4 ", if fault.contains("--gpus") { "" } else { "--gpus 4 " });

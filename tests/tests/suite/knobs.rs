@@ -3,7 +3,7 @@
 
 use clap::CommandFactory;
 use events::{Class, Operation, Pass, Recording, RunHeader, Snapshot};
-use planner::Stage;
+use prediction::Stage;
 use screen::overlap;
 use screen::window::{CollectiveSpan, MemorySample, PassSpan, RankWindow, Window};
 use std::collections::BTreeMap;

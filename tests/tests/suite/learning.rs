@@ -1,6 +1,6 @@
 //! The stages not only agree but also learn.
 
-use planner::Stage;
+use prediction::Stage;
 use settings::cli::GenerateArgs;
 use settings::corpus;
 use tests::{fixture, train};

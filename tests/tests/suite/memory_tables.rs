@@ -1,8 +1,8 @@
 //! Snapshots of the measured memory table of each stage on four ranks.
 
 use events::Class;
-use planner::Stage;
-use planner::table::grouped;
+use events::say::grouped;
+use prediction::Stage;
 use std::sync::LazyLock;
 use tests::{STAGES, train};
 use trainer::Report;

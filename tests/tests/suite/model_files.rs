@@ -2,7 +2,7 @@
 //! including over a run of several sessions.
 
 use checkpoint::{ElementType, Reader};
-use planner::Stage;
+use prediction::Stage;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs;

@@ -5,7 +5,7 @@
 
 use events::event::TransferEvent;
 use events::{Class, Pass, Place, Progress, Route, What};
-use planner::Stage;
+use prediction::Stage;
 use std::path::Path;
 use tests::{assert_same, at_once, copy_directory, fixture, recorded, run, train};
 use trainer::Report;

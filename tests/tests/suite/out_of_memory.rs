@@ -2,7 +2,7 @@
 //! it, and the ledgers of all ranks balance.
 
 use device::{Ledger, Place};
-use planner::Stage;
+use prediction::Stage;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tests::{STAGES, config, fixture};

@@ -1,7 +1,7 @@
 //! Compares with PyTorch's loss curve on weights that Transformers saved.
 //! `tests/peers/make_curve.py` produced the curve.
 
-use planner::Stage;
+use prediction::Stage;
 use serde_json::Value;
 use tests::{fixture, largest_difference, losses, train};
 

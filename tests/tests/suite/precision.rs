@@ -2,7 +2,7 @@
 //! predicted.
 
 use events::Class;
-use planner::Stage;
+use prediction::Stage;
 use settings::float_type::PrecisionName;
 use tests::random::Random;
 use tests::{

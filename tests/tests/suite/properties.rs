@@ -9,7 +9,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use planner::Stage;
+use prediction::Stage;
 use std::fmt::Write;
 use tests::random::Random;
 use tests::{STAGES, assert_same, largest_difference, losses, train};

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use events::Class;
-use planner::Stage;
+use prediction::Stage;
 use report::EvaluationRow;
 use tests::{STAGES, fixture, losses, train};
 use trainer::Report;

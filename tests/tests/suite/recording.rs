@@ -1,7 +1,7 @@
 //! Watching a run changes nothing, and the watched events add up to the report.
 
 use events::{Event, Pass, Recording, What};
-use planner::{Job, Partition, Stage};
+use prediction::{Job, Partition, Stage};
 use std::path::Path;
 use tests::{STAGES, losses, train};
 

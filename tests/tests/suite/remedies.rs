@@ -1,7 +1,7 @@
 //! The remedies that an error suggests work: each one, tried, needs exactly the promised memory.
 
 use events::Place;
-use planner::{Job, Limits, Remedies, Remedy, Room, Stage};
+use prediction::{Job, Limits, Remedies, Remedy, Room, Stage};
 use tests::{STAGES, config, fixture, train};
 
 /// Runs that use the features that remedies remove.
@@ -44,7 +44,7 @@ const ON_DISK: &str = "--offload-optimizer disk --offload-parameters cpu --offlo
 
 /// Returns the remedies for a device of `capacity` bytes.
 fn remedies(job: &Job, capacity: u64) -> Remedies {
-    planner::remedies(Room::of(Place::Device, capacity, Limits::default()), job)
+    prediction::remedies(Room::of(Place::Device, capacity, Limits::default()), job)
 }
 
 /// All units are gathered early, kept long and copied.
@@ -60,7 +60,7 @@ fn flags(own: &str) -> String {
 }
 
 fn job(stage: Stage, own: &str) -> Job {
-    settings::prediction::predict(stage, &config(&flags(own)).unwrap()).unwrap().0
+    settings::planned::predict(stage, &config(&flags(own)).unwrap()).unwrap().0
 }
 
 /// Returns `flags` without those in the list `names` and their values.
@@ -186,7 +186,7 @@ fn main_memory_is_foreseen() {
     let away = flags("--offload-optimizer cpu --host-memory");
     for stage in STAGES {
         let job = job(stage, "--offload-optimizer cpu");
-        let peak = planner::predict(&job).unwrap().ranks[0].host.total_peak;
+        let peak = prediction::predict(&job).unwrap().ranks[0].host.total_peak;
         let error = train(stage, &format!("{away} {}", peak - 1)).unwrap_err().to_string();
         assert!(error.contains("of main memory, and it has"), "{error}");
         assert!(error.contains("--host-memory") && error.contains("--offload-optimizer disk"), "{error}");
@@ -235,8 +235,8 @@ fn a_save_that_training_waits_for_needs_no_copy() {
     let dir = tempfile::tempdir().unwrap();
     let own = format!("--checkpoint {}", dir.path().display());
     let job = job(Stage::Zero3, &own);
-    let peak = planner::predict(&job).unwrap().ranks[0].host.total_peak;
-    let alone = planner::remedies(Room::of(Place::Host, peak - 1, Limits::default()), &job).alone;
+    let peak = prediction::predict(&job).unwrap().ranks[0].host.total_peak;
+    let alone = prediction::remedies(Room::of(Place::Host, peak - 1, Limits::default()), &job).alone;
     let remedy = alone.iter().find(|remedy| remedy.how == "--checkpoint-wait").unwrap();
     let report = train(Stage::Zero3, &flags(&format!("{own} --checkpoint-wait"))).unwrap();
     assert_eq!(report.peak(Place::Host), Some(remedy.total_peak));

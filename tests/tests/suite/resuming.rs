@@ -5,7 +5,7 @@ use crate::without_model;
 use checkpoint::{Checkpoints, OpenCheckpoint};
 use events::{Class, Place};
 use model::{Layout, TrainingState};
-use planner::Stage;
+use prediction::Stage;
 use report::MemoryRow;
 use std::path::Path;
 use std::sync::Arc;

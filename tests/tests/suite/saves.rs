@@ -1,7 +1,7 @@
 //! Checkpoint saves that fail at any call to a rank's disk. Training reaches the same weights, a
 //! warning names the rank and the file, and earlier published checkpoints still resume.
 
-use planner::{Saving, Stage};
+use prediction::{Saving, Stage};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

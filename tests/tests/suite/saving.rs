@@ -3,7 +3,7 @@
 use checkpoint::{Checkpoints, Reader};
 use events::{Place, Recording, What};
 use model::{Layout, TrainingState};
-use planner::{Partition, Stage};
+use prediction::{Partition, Stage};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -172,7 +172,7 @@ fn weights_are_gathered_one_unit_at_a_time() {
             recorded.display(),
         );
         run(stage, &flags);
-        let (job, _) = settings::prediction::predict(stage, &stages::config(&flags).unwrap()).unwrap();
+        let (job, _) = settings::planned::predict(stage, &stages::config(&flags).unwrap()).unwrap();
         let largest = 4 * Partition::of(&job).largest();
         assert_eq!(host_peaks(&recorded, 3), [largest; 3], "{stage} {model}");
     }

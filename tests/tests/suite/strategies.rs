@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use events::{Class, Operation};
-use planner::{Stage, Strategy};
+use prediction::{Stage, Strategy};
 use tests::{STAGES, assert_same, fixture, largest_difference, losses, run, train};
 use trainer::Report;
 

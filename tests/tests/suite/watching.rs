@@ -1,7 +1,7 @@
 //! The screen of runs that differ from the simplest run of their stage.
 
 use events::Recording;
-use planner::Stage;
+use prediction::Stage;
 use screen::app::{App, EventSource};
 use screen::player::{Motion, Player};
 use screen::theme::Theme;

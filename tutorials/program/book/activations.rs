@@ -1,9 +1,9 @@
 //! The tensors that a block's forward keeps for its backward.
 
 use events::Class;
+use events::say::grouped;
 use model::ModelConfig;
-use planner::table::grouped;
-use planner::{Job, Recipe, Stage, predict};
+use prediction::{Job, Recipe, Stage, predict};
 use trainer::{Failure, Result};
 
 /// A tensor that a block's forward keeps.

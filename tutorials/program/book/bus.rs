@@ -3,9 +3,10 @@
 
 use crate::learn::figure::{crossing, seconds, waited_for_crossings};
 use crate::learn::runs::{Run, Runs};
+use events::say::grouped;
 use events::{Place, Route};
-use planner::table::{Format, Table, grouped};
-use planner::{Job, Placement, Recipe, Stage, predict};
+use prediction::{Job, Placement, Recipe, Stage, predict};
+use shell::table::{Format, Table};
 use trainer::{Failure, Result};
 
 /// FLOP/s that the book assumes for one GPU: about two fifths of an H100's peak in bf16.

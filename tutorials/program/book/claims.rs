@@ -3,10 +3,10 @@
 use crate::learn::pages::number;
 use crate::learn::question::Figure;
 use crate::learn::runs::{Run, Runs};
+use events::say::grouped;
 use events::{Class, Operation};
-use planner::Stage::{self, Ddp, Zero1, Zero2, Zero3};
 use planner::claims::claims;
-use planner::table::grouped;
+use prediction::Stage::{self, Ddp, Zero1, Zero2, Zero3};
 use trainer::{Failure, Result};
 
 // Chapters also ask about many of these runs. Runs with the same flags are executed only once.

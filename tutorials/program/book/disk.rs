@@ -4,9 +4,10 @@
 use super::bus::COMPUTE;
 use crate::learn::figure::time_on;
 use crate::learn::runs::{Run, Runs};
+use events::say::grouped;
 use events::{Class, Place, Route};
-use planner::table::{Format, Table, grouped};
-use planner::{Job, Placement, Recipe, Stage, predict};
+use prediction::{Job, Placement, Recipe, Stage, predict};
+use shell::table::{Format, Table};
 use trainer::{Failure, Report, Result};
 
 /// FLOP/s that the paper assumes as the maximum of a V100.

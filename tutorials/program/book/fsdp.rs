@@ -1,7 +1,7 @@
 //! FSDP's arguments, with the equivalent stages, flags and code of this workspace.
 
 use super::code;
-use planner::Stage;
+use prediction::Stage;
 use std::path::Path;
 use trainer::{Failure, Result};
 

@@ -1,7 +1,7 @@
 //! The slices that each rank receives, hop by hop, inside a recorded collective.
 
 use events::{Recording, What};
-use planner::table::{Format, Table};
+use shell::table::{Format, Table};
 use std::path::Path;
 use trainer::{Failure, Result};
 

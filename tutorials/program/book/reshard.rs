@@ -1,8 +1,9 @@
 //! The contents of a checkpoint's files, and the elements of each file that another number of ranks
 //! reads.
 
-use planner::table::{Table, grouped};
-use planner::{Job, Partition, Stage};
+use events::say::grouped;
+use prediction::{Job, Partition, Stage};
+use shell::table::Table;
 use std::ops::Range;
 use std::path::Path;
 use trainer::{Failure, Result};

@@ -3,8 +3,8 @@
 use crate::learn::question::Figure;
 use crate::learn::runs::{Run, Runs};
 use events::Class;
-use planner::Stage;
-use planner::table::grouped;
+use events::say::grouped;
+use prediction::Stage;
 use trainer::{Report, Result};
 
 /// The run behind most guesses of the first chapter. Runs with the same flags are executed once.

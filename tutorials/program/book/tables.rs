@@ -2,10 +2,11 @@
 
 use super::{activations, bus, claims, disk, fsdp, hops, reshard, translation};
 use crate::learn::runs::Runs;
-use planner::closed::sweeps_table;
+use events::say::grouped;
 use planner::paper::table_1;
-use planner::table::{Format, Table, grouped};
-use planner::{Job, Partition, Recipe, Stage};
+use planner::sweeps;
+use prediction::{Job, Partition, Recipe, Stage};
+use shell::table::{Format, Table};
 use std::path::Path;
 use trainer::{Failure, Result};
 
@@ -26,7 +27,7 @@ pub(super) fn text(arguments: &str, root: &Path, runs: &Runs) -> Result<String> 
         "files" => reshard::files()?,
         "reshard block" => reshard::block()?,
         "reshard model" => reshard::whole()?,
-        "sweeps" => sweeps_table(&[1, 2, 4, 8]),
+        "sweeps" => sweeps::table(&[1, 2, 4, 8]),
         "activations" => return activations::text(),
         "break-even" => return bus::break_even(),
         "infinity" => return Ok(disk::paper()),

@@ -2,7 +2,8 @@
 //! runs' reports.
 
 use super::{Comparison, cannot_write, plot, recommend, steps, tables};
-use planner::table::{Format, counted};
+use events::say::counted;
+use shell::table::Format;
 use std::path::Path;
 use trainer::Result;
 

@@ -10,8 +10,8 @@ mod tables;
 
 use crate::single;
 use clap::Args;
-use planner::Stage;
-use planner::table::{counted, grouped};
+use events::say::{counted, grouped};
+use prediction::Stage;
 use profile::Profile;
 use settings::Config;
 use settings::cli::TrainArgs;
@@ -193,7 +193,7 @@ fn outcome(stage: Stage, config: &Config) -> Result<Outcome> {
     config.output.record = Some(recording.clone());
     let ran = match outcome_of(stage, config.clone(), "")? {
         Some(run) => Ok((run, Profile::read(&recording).map_err(Failure::run)?)),
-        None => Err(settings::prediction::predict(stage, &config)?.1.peak.total()),
+        None => Err(settings::planned::predict(stage, &config)?.1.peak.total()),
     };
     Ok(Outcome { stage, ran })
 }

@@ -1,6 +1,6 @@
 //! Step times of a run: the median, the spread, and speeds that the spread cannot tell apart.
 
-use planner::table::counted;
+use events::say::counted;
 use report::Report;
 
 /// Number of steps that are excluded because caches, pools and threads are still warming up.

@@ -2,11 +2,12 @@
 
 use super::steps::Steps;
 use super::{Comparison, Outcome, Run};
+use events::say::grouped;
 use events::{Class, Operation, Place};
-use planner::Stage;
-use planner::table::{Table, grouped};
+use prediction::Stage;
 use report::{Account, Report, time};
 use settings::size::human;
+use shell::table::Table;
 
 pub(super) fn all(comparison: &Comparison) -> Vec<Table> {
     let mut tables = memory(comparison);
@@ -150,7 +151,7 @@ pub(super) fn peak(report: &Report) -> u64 {
 /// Returns the predicted bytes that a rank moves per step between device, main memory and disk. A
 /// dash if no prediction is possible.
 fn moved(comparison: &Comparison, stage: Stage) -> String {
-    let predicted = settings::prediction::predict(stage, &comparison.config);
+    let predicted = settings::planned::predict(stage, &comparison.config);
     predicted.map_or("-".into(), |(_, run)| human(run.ranks[0].transfers.step.total_bytes()))
 }
 

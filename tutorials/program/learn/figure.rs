@@ -1,7 +1,7 @@
 //! The numbers of a run that chapters ask for.
 
+use events::say::grouped;
 use events::{Class, Operation, Place, Route};
-use planner::table::grouped;
 use report::{LinkRow, TransferRow};
 use serde::Deserialize;
 use trainer::Report;

@@ -2,7 +2,8 @@
 
 use super::question::{Answer, Chapter, Question};
 use super::runs::Runs;
-use planner::table::{grouped, plain};
+use events::say::grouped;
+use planner::numbers::plain;
 use trainer::{Failure, Result};
 
 fn chapter(number: &str) -> Result<&'static Chapter> {

@@ -6,7 +6,7 @@ use super::question::{Guess, is_within};
 use super::runs::Runs;
 use super::terminal::{Typed, ask, pose};
 use clap::Args;
-use planner::table::grouped;
+use events::say::grouped;
 use std::io::BufRead;
 use trainer::Result;
 

@@ -4,8 +4,8 @@ pub use super::figure::Figure;
 use super::runs::{Run, Runs};
 use crate::equation;
 use events::Operation;
-use planner::closed::{Sweeps, bus_bandwidth_factor};
-use planner::{Recipe, Stage};
+use prediction::closed::{Sweeps, bus_bandwidth_factor};
+use prediction::{Recipe, Stage};
 use serde::Deserialize;
 use trainer::{Failure, Result};
 

@@ -1,7 +1,7 @@
 //! The runs that questions ask about, each executed once.
 
 use events::lock;
-use planner::Stage;
+use prediction::Stage;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -17,7 +17,7 @@ pub mod residency;
 pub mod secondary;
 pub mod source;
 
-use planner::Strategy;
+use prediction::Strategy;
 
 pub use context::ShardContext;
 pub use prefetch::Prefetch;

@@ -5,7 +5,7 @@
 //! and hides less communication; or never.
 
 use events::Pass;
-use planner::BackwardPrefetch;
+use prediction::BackwardPrefetch;
 use trainer::Setup;
 
 /// When backward gathers ahead.

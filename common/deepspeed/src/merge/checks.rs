@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::table::{AUTOCAST, AUTOCAST_DTYPE, GRADIENTS, SENT, SENT_IN_16_BITS};
 use device::DType;
 use events::Place;
-use planner::{Stage, Strategy};
+use prediction::{Stage, Strategy};
 use settings::file::SchedulerName;
 use settings::findings::Findings;
 use settings::float_type::PrecisionName;

@@ -6,7 +6,7 @@ use crate::keys::{Key, Kind};
 use crate::node::Node;
 use events::Place;
 use model::{Checkpointing, Wrap};
-use planner::{BackwardPrefetch, Strategy};
+use prediction::{BackwardPrefetch, Strategy};
 use settings::cli::TrainArgs;
 
 const STRATEGY: Kind =

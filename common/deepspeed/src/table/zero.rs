@@ -5,7 +5,7 @@ use crate::keys::Kind::{Any, Count, Flag, Number};
 use crate::keys::{Auto, Key};
 use crate::node::Node;
 use checkpoint::ElementType;
-use planner::{Stage, Strategy};
+use prediction::{Stage, Strategy};
 use settings::cli::TrainArgs;
 use settings::{Config, GradSync, float_type};
 

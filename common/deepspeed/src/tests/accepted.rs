@@ -86,7 +86,7 @@ fn a_mesh_of_shards_and_replicas_is_hybrid_sharding() {
         (8, 1, "no-shard", MeshShape::World),
     ] {
         let config = yaml(&text(replicate, shard, ""), "").unwrap();
-        let found = config.strategy.map(planner::Strategy::label);
+        let found = config.strategy.map(prediction::Strategy::label);
         assert_eq!(
             (found, config.mesh, config.world_size),
             (Some(strategy), mesh, 8),

@@ -96,7 +96,7 @@ fn errors_of_flags_that_a_file_has_set_name_its_keys() {
 #[test]
 fn counts_beyond_what_is_predicted_name_their_keys() {
     let config = json(r#"{"gradient_accumulation_steps": 100000}"#, "").unwrap();
-    let error = settings::prediction::predict(Stage::Zero1, &config).unwrap_err().to_string();
+    let error = settings::planned::predict(Stage::Zero1, &config).unwrap_err().to_string();
     assert_eq!(
         error,
         "--grad-accum: micro-batches per step is 100000: give at most 65536\n\

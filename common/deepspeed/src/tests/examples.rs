@@ -3,7 +3,7 @@
 
 use super::*;
 use events::Place;
-use planner::placement::MOVABLE;
+use prediction::placement::MOVABLE;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/configurations");
 
@@ -50,7 +50,7 @@ fn outcome(name: &str, text: &str) -> String {
 fn beyond_the_device(offload: &settings::Offload) -> String {
     let away = MOVABLE.iter().zip(offload.places()).filter(|(_, place)| *place != Place::Device);
     let flags: Vec<String> =
-        away.map(|((flag, _), place)| format!("{flag} {}", planner::place_word(place))).collect();
+        away.map(|((flag, _), place)| format!("{flag} {}", prediction::place_word(place))).collect();
     let flags = flags.join(" ");
     let directory = offload.directory.as_ref().map(|path| format!(" in {}", path.display()));
     let buffers = offload.buffers.map(|count| format!(" through {count} buffers")).unwrap_or_default();

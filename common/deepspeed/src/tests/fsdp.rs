@@ -35,7 +35,7 @@ fn strategies_and_units_of_fsdp() {
     ] {
         let config = fsdp(keys, "").unwrap();
         assert_eq!(
-            (config.strategy.map(planner::Strategy::label), config.mesh),
+            (config.strategy.map(prediction::Strategy::label), config.mesh),
             (Some(strategy), mesh),
             "{keys}"
         );
@@ -86,7 +86,7 @@ fn hybrid_sharding_needs_a_group_where_no_machine_is_known() {
 fn each_version_of_fsdp_reads_its_own_key() {
     let found = |keys: &str| {
         let config = fsdp(keys, "").unwrap();
-        (config.strategy.map(planner::Strategy::label), config.findings.warnings)
+        (config.strategy.map(prediction::Strategy::label), config.findings.warnings)
     };
     for (version, unread, read) in [
         (2, "fsdp_sharding_strategy: SHARD_GRAD_OP", "reshard"),
@@ -126,7 +126,7 @@ fn what_fsdp_has_and_is_not_here_names_its_key() {
 fn other_words_for_truth_values_count() {
     for (word, strategy) in [("no", "shard-grad-op"), ("off", "shard-grad-op"), ("yes", "full-shard")] {
         let config = fsdp(&format!("  fsdp_reshard_after_forward: {word}\n  fsdp_version: 2\n"), "").unwrap();
-        assert_eq!(config.strategy.map(planner::Strategy::label), Some(strategy), "{word}");
+        assert_eq!(config.strategy.map(prediction::Strategy::label), Some(strategy), "{word}");
     }
 }
 

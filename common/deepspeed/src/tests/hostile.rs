@@ -42,7 +42,7 @@ fn hostile_files_are_one_short_error_that_names_the_file() {
     ] {
         let shown: String = text.chars().take(60).collect();
         let error = json(text, "").and_then(|config| {
-            planner::predict(&settings::prediction::job(Stage::Zero1, &config)).map_err(Failure::usage)
+            prediction::predict(&settings::planned::job(Stage::Zero1, &config)).map_err(Failure::usage)
         });
         let error = error.unwrap_err();
         assert_eq!(error.code(), 2);

@@ -145,7 +145,10 @@ fn the_same_value_twice_is_no_contradiction() {
 fn groups_of_neighbours_come_from_the_file() {
     let mics = r#"{"zero_optimization": {"stage": 3, "mics_shard_size": 2}}"#;
     let config = json(mics, "--gpus 4").unwrap();
-    assert_eq!((config.strategy, config.mesh), (Some(planner::Strategy::HybridShard), MeshShape::Hybrid(2)));
+    assert_eq!(
+        (config.strategy, config.mesh),
+        (Some(prediction::Strategy::HybridShard), MeshShape::Hybrid(2))
+    );
     assert_eq!(config.findings.warnings, [""; 0]);
     assert_eq!(json(mics, "--gpus 4 --shard-group-size 4").unwrap().mesh, MeshShape::Hybrid(4));
     let overridden = json(mics, "--gpus 4 --strategy shard-grad-op").unwrap();

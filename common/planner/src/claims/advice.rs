@@ -1,11 +1,11 @@
 //! Claims about traffic, advice, and the answers of exercises.
 
 use super::{BILLION, Claim, Document, GIB, claim};
-use crate::closed::Sweeps;
-use crate::recipe::Recipe;
-use crate::stage::Stage::{Ddp, Zero1, Zero2, Zero3};
-use crate::traffic::Algorithm;
 use events::Operation;
+use prediction::Stage::{Ddp, Zero1, Zero2, Zero3};
+use prediction::closed::Sweeps;
+use prediction::recipe::Recipe;
+use prediction::traffic::Algorithm;
 
 /// Returns all claims of this module.
 pub(super) fn claims() -> Vec<Claim> {

@@ -1,14 +1,14 @@
 //! Claims about memory.
 
 use super::{BILLION, Claim, Document, claim, times_less};
-use crate::job::Job;
-use crate::partition::Partition;
-use crate::predict::predict;
-use crate::recipe::Recipe;
-use crate::stage::Stage;
-use crate::stage::Stage::{Ddp, Zero1, Zero2, Zero3};
 use events::Class;
 use model::ModelConfig;
+use prediction::Stage;
+use prediction::Stage::{Ddp, Zero1, Zero2, Zero3};
+use prediction::job::Job;
+use prediction::partition::Partition;
+use prediction::predict;
+use prediction::recipe::Recipe;
 
 /// Returns all claims about memory.
 pub(super) fn claims() -> Vec<Claim> {

@@ -6,10 +6,11 @@
 mod advice;
 mod memory;
 
-use crate::recipe::{ByteUnit, Recipe};
-use crate::stage::Stage;
-use crate::table::{Table, plain};
+use crate::numbers::plain;
+use prediction::Stage;
+use prediction::recipe::{ByteUnit, Recipe};
 use serde::Serialize;
+use shell::table::Table;
 
 const BILLION: u64 = 1_000_000_000;
 const GIB: f64 = ByteUnit::Gibibyte.bytes();

@@ -3,20 +3,18 @@
 use super::{
     CAPACITIES, CapacityFit, Compute, FittingChange, MicroBatch, Report, Request, StageReport, ToFit,
 };
-use crate::closed::Sweeps;
-use crate::fit::largest_batch_within;
-use crate::invalid::{InvalidJob, check_bytes, check_counts};
-use crate::job::Job;
-use crate::offload::Offload;
-use crate::partition::Partition;
-use crate::placement::Placement;
-use crate::predict::predict;
-use crate::recipe::Recipe;
-use crate::reduce::F32;
-use crate::remedies::{Room, remedies};
-use crate::stage::Stage;
-use crate::traffic::Traffic;
 use events::{Operation, Place};
+use prediction::Stage;
+use prediction::closed::Sweeps;
+use prediction::invalid::{InvalidJob, check_bytes, check_counts};
+use prediction::job::Job;
+use prediction::largest_batch_within;
+use prediction::partition::Partition;
+use prediction::placement::Placement;
+use prediction::predict;
+use prediction::recipe::{F32, Recipe};
+use prediction::traffic::Traffic;
+use prediction::{Room, remedies};
 
 pub(super) fn of_model(request: &Request) -> Result<Report, InvalidJob> {
     let placement = request.job.placement;
@@ -114,7 +112,7 @@ pub(super) fn of_parameters(request: &Request, count: u64, activations: u64) -> 
                 let states = partition.model_states_in(&job, place);
                 (states, None, states.total())
             })?,
-            transfers_per_step: Offload::of(&job, &partition.units).of_step(micro_batches),
+            transfers_per_step: partition.transfers_of_step(&job),
             traffic_per_step: traffic,
             to_neighbours_per_step: 0,
             sweeps: sweeps(&traffic, count, &job),

@@ -1,13 +1,14 @@
 //! A report's tables about main memory and disks, and the transfers to and from them.
 
 use super::{Report, Request, StageReport};
-use crate::invalid::{InvalidJob, check_bytes};
-use crate::ledger::Memory;
-use crate::placement::{Placement, place_word};
-use crate::recipe::ModelStates;
-use crate::table::{Table, counted};
+use events::say::counted;
 use events::{Class, Place, Route};
+use prediction::invalid::{InvalidJob, check_bytes};
+use prediction::ledger::Memory;
+use prediction::placement::{Placement, place_word};
+use prediction::recipe::ModelStates;
 use serde::Serialize;
+use shell::table::Table;
 
 /// The places of [`StageReport::beyond`], and their names.
 const BEYOND: [Place; 2] = [Place::Host, Place::Disk];

@@ -5,15 +5,15 @@ mod answer;
 mod beyond;
 mod render;
 
-use crate::invalid::InvalidJob;
-use crate::job::Job;
-use crate::ledger::Memory;
-use crate::recipe::{ModelStates, Recipe};
-use crate::stage::Stage;
-use crate::strategy::Strategy;
-use crate::traffic::Traffic;
-use crate::transfers::Transfers;
 use model::Checkpointing;
+use prediction::Stage;
+use prediction::Strategy;
+use prediction::invalid::InvalidJob;
+use prediction::job::Job;
+use prediction::ledger::Memory;
+use prediction::recipe::{ModelStates, Recipe};
+use prediction::traffic::Traffic;
+use prediction::transfers::Transfers;
 use serde::Serialize;
 
 pub use beyond::{Offloading, PlaceReport};

@@ -1,10 +1,12 @@
 //! The report as tables and text.
 
 use super::{CAPACITIES, CapacityFit, Compute, FittingChange, MicroBatch, Report, StageReport, ToFit};
-use crate::recipe::{ModelStates, Recipe};
-use crate::strategy::Strategy;
-use crate::table::{Format, Scale, Table, counted, grouped, in_words};
+use crate::numbers::{Scale, in_words};
+use events::say::{counted, grouped};
 use events::{Class, Operation};
+use prediction::Strategy;
+use prediction::recipe::{ModelStates, Recipe};
+use shell::table::{Format, Table};
 
 /// The most changes that are shown for a GPU.
 const SHOWN_CHANGES: usize = 3;

@@ -1,7 +1,7 @@
 //! The numbers of the claims' second column, computed by hand.
 
 use planner::claims::{claims, table};
-use planner::table::Format;
+use shell::table::Format;
 
 /// Returns the numbers next to the one claim that contains `words`.
 fn beside(words: &str) -> Vec<f64> {

@@ -1,13 +1,8 @@
-//! The planner's predictions and screens, against published tables, closed forms and properties.
+//! The planner's tables and screens, against published tables and numbers computed by hand.
 
 #![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
 
 mod claims;
-mod closed_forms;
-mod offload;
 mod program;
-mod properties;
 mod recipes;
-mod remedies;
-mod requirements;
 mod screens;

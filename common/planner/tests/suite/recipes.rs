@@ -2,11 +2,12 @@
 
 use events::Operation;
 use model::ModelConfig;
-use planner::closed::{Sweeps, bus_bandwidth_factor, sweeps_table};
 use planner::estimators::{EstimatedOffload, comparison, largest_layer, zero2_gpu, zero3_gpu};
 use planner::report::{Report, Request, Subject};
-use planner::table::Format;
-use planner::{Job, Recipe, Stage, paper};
+use planner::{paper, sweeps};
+use prediction::closed::{Sweeps, bus_bandwidth_factor};
+use prediction::{Job, Recipe, Stage};
+use shell::table::Format;
 
 const BILLION: u64 = 1_000_000_000;
 
@@ -160,7 +161,7 @@ fn sweeps_per_step() {
         assert_eq!(Stage::ALL.map(|stage| total(stage, false)), [2, 2, m + 1, 3 * m]);
         assert_eq!(total(Stage::Zero1, true), 3);
     }
-    insta::assert_snapshot!(sweeps_table(&[1, 2, 4, 8]).render(Format::Terminal));
+    insta::assert_snapshot!(sweeps::table(&[1, 2, 4, 8]).render(Format::Terminal));
 }
 
 /// Bytes follow from sweeps, dtype and (N−1)/N: 7B in mixed precision on 8 GPUs.

@@ -1,9 +1,11 @@
 //! The program's printed tables.
 
 use events::Place;
+use events::say::grouped;
 use planner::cli::run;
-use planner::table::{Format, Table, grouped, in_words};
+use planner::numbers::in_words;
 use serde_json::Value;
+use shell::table::{Format, Table};
 
 fn output(arguments: &str) -> String {
     let arguments = std::iter::once("planner").chain(arguments.split_whitespace());
@@ -182,8 +184,8 @@ fn the_note_on_three_sweeps_is_for_full_sharding() {
 #[test]
 fn what_would_help() {
     let config = model::ModelConfig::preset("llama2-7b").unwrap();
-    let room = planner::Room::of(Place::Device, 24_000_000_000, planner::Limits::default());
-    let remedies = planner::remedies(room, &planner::Job::new(config, planner::Stage::Zero2, 8));
+    let room = prediction::Room::of(Place::Device, 24_000_000_000, prediction::Limits::default());
+    let remedies = prediction::remedies(room, &prediction::Job::new(config, prediction::Stage::Zero2, 8));
     let rows = remedies
         .alone
         .iter()
@@ -196,12 +198,13 @@ fn what_would_help() {
 #[test]
 fn what_would_help_ranks_that_share_one_memory() {
     let config = model::ModelConfig::preset("llama2-7b").unwrap();
-    let job = planner::Job::new(config, planner::Stage::Zero2, 8);
-    let names = |remedies: planner::Remedies| remedies.alone.into_iter().map(|remedy| remedy.how);
+    let job = prediction::Job::new(config, prediction::Stage::Zero2, 8);
+    let names = |remedies: prediction::Remedies| remedies.alone.into_iter().map(|remedy| remedy.how);
     let elsewhere = ["--gpus 16", "--offload-optimizer cpu"];
-    let alone = planner::Room::of(Place::Device, 0, planner::Limits::default());
-    let within = names(planner::remedies(alone, &job)).filter(|how| !elsewhere.contains(&how.as_str()));
-    let shared = names(planner::remedies(planner::Room::shared(0, planner::Limits::default()), &job));
+    let alone = prediction::Room::of(Place::Device, 0, prediction::Limits::default());
+    let within = names(prediction::remedies(alone, &job)).filter(|how| !elsewhere.contains(&how.as_str()));
+    let shared =
+        names(prediction::remedies(prediction::Room::shared(0, prediction::Limits::default()), &job));
     assert_eq!(shared.collect::<Vec<_>>(), within.collect::<Vec<_>>());
 }
 

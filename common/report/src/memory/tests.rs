@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::samples::config;
-use planner::Stage;
-use settings::prediction::predict;
+use prediction::Stage;
+use settings::planned::predict;
 
 /// A remedy for the machine's memory must not exceed the run's own limit.
 #[test]

@@ -6,12 +6,12 @@ use super::{Remedy, remedy};
 use crate::account::Account;
 use crate::report::Report;
 use events::{Place, Route};
-use planner::placement::{MOVABLE, place_word};
-use planner::{Job, Placement, Transfers, change, predict};
+use prediction::placement::{MOVABLE, place_word};
+use prediction::{Job, Placement, Transfers, change, predict};
 use settings::offload::MOST_BUFFERS;
 
 /// Returns settings with which ranks wait less for transfers. On each route the time saved is
-/// proportional to the planner's bytes.
+/// proportional to the predicted bytes.
 pub(super) fn resting_nearer(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Vec<Remedy> {
     let Some(now) = transfers(&run.job) else { return Vec::new() };
     let saved = |job: &Job| {

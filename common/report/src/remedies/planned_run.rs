@@ -1,14 +1,14 @@
-//! The run of a report, as a job of the planner.
+//! The run of a report, as a job that can be predicted.
 
 use crate::report::Report;
 use model::ModelConfig;
-use planner::Job;
-use settings::{Communication, GradSync, prediction};
+use prediction::Job;
+use settings::{Communication, GradSync, planned};
 use sharding::Precision;
 
 /// The settings that a run's traffic depends on.
 pub(super) struct PlannedRun<'a> {
-    /// The planner's job.
+    /// The job.
     pub job: Job,
     /// Element types.
     pub precision: Precision,
@@ -53,14 +53,14 @@ impl<'a> PlannedRun<'a> {
 }
 
 fn with_precision(job: Job, precision: Precision, communication: &Communication) -> Job {
-    communication.plan(Job { recipe: prediction::recipe(precision), ..job }, precision)
+    communication.plan(Job { recipe: planned::recipe(precision), ..job }, precision)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::samples::{config, one_step};
-    use planner::Stage;
+    use prediction::Stage;
     use sharding::MeshShape;
 
     #[test]
@@ -85,10 +85,10 @@ mod tests {
                 let text = serde_json::to_string(&report).unwrap();
                 let back: Report = serde_json::from_str(&text).unwrap();
                 let run = PlannedRun::of(&back).unwrap();
-                let predicted = planner::predict(&run.job).unwrap();
+                let predicted = prediction::predict(&run.job).unwrap();
                 assert_eq!(
                     predicted,
-                    planner::predict(&prediction::job(stage, &config)).unwrap(),
+                    prediction::predict(&planned::job(stage, &config)).unwrap(),
                     "{stage} {flags}"
                 );
             }

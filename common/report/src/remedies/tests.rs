@@ -5,7 +5,7 @@ use crate::diagnosis::diagnosis;
 use crate::rows::OperationTime;
 use crate::samples::waiting;
 use events::Route;
-use planner::Strategy;
+use prediction::Strategy;
 
 /// Returns the share of exposed communication that each change would save in a run of `stage` with
 /// `flags`.

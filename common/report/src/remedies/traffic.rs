@@ -6,12 +6,12 @@ use super::{Remedy, remedy};
 use crate::account::Account;
 use crate::report::Report;
 use device::DType;
-use planner::{Gathering, Job, Stage, Strategy};
+use prediction::{Gathering, Job, Stage, Strategy};
 use settings::size::human;
 use sharding::Precision;
 
 /// Returns settings with which ranks send less per token. The time saved is proportional to the
-/// planner's traffic.
+/// predicted traffic.
 pub(super) fn sending_less(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Vec<Remedy> {
     let wire = Wire::of(report);
     let Some(now) = wire.time(&run.job) else { return Vec::new() };
@@ -32,7 +32,7 @@ struct Change {
 impl Change {
     /// Returns the change from `run` to `job` by the flags `how`, with the flags that it drops.
     fn of(run: &PlannedRun<'_>, how: &str, why: impl Into<String>, job: Job) -> Self {
-        Change { how: planner::change(how, &run.job, &job), why: why.into(), job }
+        Change { how: prediction::change(how, &run.job, &job), why: why.into(), job }
     }
 }
 
@@ -86,7 +86,7 @@ fn lower_stages(run: &PlannedRun<'_>) -> Vec<Change> {
 
 /// Adds to `why` the memory that `job` needs.
 pub(super) fn costs(why: &str, job: &Job) -> String {
-    match planner::predict(job) {
+    match prediction::predict(job) {
         Ok(prediction) => format!("{why}, for {} a rank", human(prediction.peak.total())),
         Err(_) => why.into(),
     }

@@ -4,7 +4,7 @@ use super::planned_run::PlannedRun;
 use crate::report::Report;
 use collectives::local::Algorithm;
 use events::Operation;
-use planner::{Job, Prediction, RankPrediction};
+use prediction::{Job, Prediction, RankPrediction};
 use settings::link;
 
 /// The cost of communication on the wire: seconds if a link is simulated, else bytes.
@@ -36,7 +36,7 @@ impl Wire {
         let bytes = self.byte * rows().map(|row| row.bytes_sent).sum::<u64>() as f64;
         // Measurements do not record how many ranks took part in which call.
         let groups = run.filter(|run| run.job.strategy.forms_groups() || run.job.secondary_shards.is_some());
-        let planned = groups.and_then(|run| planner::predict(&run.job).ok());
+        let planned = groups.and_then(|run| prediction::predict(&run.job).ok());
         let calls = match planned {
             Some(prediction) => self.calls(&prediction) * report.steps.len() as f64,
             None => rows().map(|row| self.latency(row.operation, report.world_size) * row.calls as f64).sum(),
@@ -61,7 +61,7 @@ impl Wire {
     /// Returns the cost of a step of `job`, per sequence, for the rank that sends most; `None` if
     /// it sends nothing.
     pub(super) fn time(&self, job: &Job) -> Option<f64> {
-        let prediction = planner::predict(job).ok()?;
+        let prediction = prediction::predict(job).ok()?;
         let bytes = |rank: &RankPrediction| rank.traffic.step.total_bytes();
         let most = prediction.ranks.iter().map(bytes).max()?;
         let step = self.calls(&prediction) + self.byte * most as f64;

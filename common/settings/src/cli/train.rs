@@ -15,7 +15,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args};
 use device::DType;
 use model::{Checkpointing, Wrap};
-use planner::{Algorithm, Strategy};
+use prediction::{Algorithm, Strategy};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -168,7 +168,7 @@ pub struct TrainingArgs {
     #[arg(long, value_name = "T", value_parser = whole::<usize>(1..=MOST))]
     pub seq_len: Option<usize>,
     /// Micro-batches per optimizer step.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<usize>(1..=planner::invalid::MOST as u64))]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<usize>(1..=prediction::invalid::MOST as u64))]
     pub grad_accum: usize,
     /// Peak learning rate. The default suits small models trained from scratch; fine-tuning needs
     /// less, such as 2e-5.

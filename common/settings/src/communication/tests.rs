@@ -3,7 +3,7 @@
 use super::*;
 use crate::cli::Cli;
 use clap::Parser;
-use planner::table::grouped;
+use events::say::grouped;
 
 fn parse(flags: &str) -> Result<CommunicationArgs, String> {
     let words = ["zero"].into_iter().chain(flags.split_whitespace());
@@ -55,7 +55,7 @@ fn flags_mean_what_they_say() {
 fn the_help_says_how_large_a_piece_of_an_offloaded_update_is() {
     let help = shell::command::<Cli>().render_long_help().to_string();
     let on_one_line = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    let default = format!("the unit's; {} if states are offloaded]", grouped(planner::SUB_GROUP));
+    let default = format!("the unit's; {} if states are offloaded]", grouped(prediction::SUB_GROUP));
     assert!(on_one_line.contains(&default), "{help}");
 }
 

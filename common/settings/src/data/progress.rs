@@ -1,8 +1,8 @@
 //! Reports the progress of encoding a text.
 
 use crate::size::{clock, human};
+use events::say::grouped;
 use indicatif::{ProgressBar, ProgressStyle};
-use planner::table::grouped;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 

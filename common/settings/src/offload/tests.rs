@@ -3,9 +3,9 @@
 use super::*;
 use crate::cli::Cli;
 use crate::config::Config;
-use crate::prediction::job;
+use crate::planned::job;
 use clap::Parser;
-use planner::{Placement, Saving, Stage};
+use prediction::{Placement, Saving, Stage};
 
 fn config(flags: &str) -> Result<Config> {
     let words = ["zero", "--device", "cpu"].into_iter().chain(flags.split_whitespace());
@@ -42,7 +42,7 @@ fn flags_mean_what_they_say() {
 }
 
 #[test]
-fn the_planner_is_told_what_rests_where() {
+fn a_prediction_knows_what_rests_where() {
     let flags = "--offload-optimizer cpu --offload-parameters disk --offload-buffers 2 --sub-group-size 1000";
     let mut config = config(flags).unwrap();
     let placement = job(Stage::Zero3, &config).placement;

@@ -20,7 +20,7 @@ use crate::stage::StageStates;
 use checkpoint::{Checkpoints, FileRecord, Manifest, ModelFiles, RunLock, ShardLayout, ShardWriter};
 use collectives::{ControlChannel, Topic};
 use device::{Buffer, DType};
-use planner::Saving;
+use prediction::Saving;
 use serde_json::Value;
 use settings::cli::OutputArgs;
 use sharding::{Optimizer, Partition, Rank, TrainingState, UnitId};

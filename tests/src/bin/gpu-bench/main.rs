@@ -14,7 +14,7 @@ use device::cuda::{Gpu, Library, Options, list};
 use device::{Class, DType, Device, DeviceError, Ledger};
 use events::Emitter;
 use peer::Opponent;
-use planner::Stage;
+use prediction::Stage;
 use settings::Config;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use crate::Arguments;
 use crate::peer::{Opponent, Peer};
-use planner::Stage;
-use planner::table::grouped;
+use events::say::grouped;
+use prediction::Stage;
 use tests::{median, range, train_as};
 use trainer::Report;
 

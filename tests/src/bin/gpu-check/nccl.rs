@@ -3,7 +3,7 @@
 use crate::parts::{Outcome, Part};
 use crate::training::{apart, flags};
 use crate::{Arguments, Finding};
-use planner::Stage;
+use prediction::Stage;
 use tests::{STAGES, train};
 use trainer::Failure;
 

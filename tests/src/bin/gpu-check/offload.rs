@@ -4,7 +4,7 @@
 use crate::parts::{Outcome, Part};
 use crate::training::{flags, same};
 use crate::{Arguments, Finding};
-use planner::Stage;
+use prediction::Stage;
 use tests::train;
 use trainer::Report;
 

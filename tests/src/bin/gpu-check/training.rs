@@ -2,7 +2,7 @@
 
 use crate::parts::{Outcome, Part};
 use crate::{Arguments, Finding};
-use planner::Stage;
+use prediction::Stage;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;

@@ -5,9 +5,9 @@ use super::{root, sources};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The planner predicts every stage, DeepSpeed's table says which stage supports a key, and the
-/// grammar's sentences are about stages.
-const SPEAKS_OF_STAGES: [&str; 3] = ["planner", "deepspeed", "corpus.rs"];
+/// Predictions are of every stage, the planner prints them, DeepSpeed's table says which stage
+/// supports a key, and the grammar's sentences are about stages.
+const SPEAKS_OF_STAGES: [&str; 4] = ["prediction", "planner", "deepspeed", "corpus.rs"];
 
 #[test]
 fn shared_code_names_no_stage() {

@@ -1,6 +1,6 @@
 //! A seed's case: ranks, precision, faults, and the settings of each attempt.
 
-use planner::Stage;
+use prediction::Stage;
 use settings::fault::{Fault, Kind, Phase};
 use std::io::ErrorKind;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use crate::provenance::{buffers, complaint, contribution, misplaced, placed};
 use crate::{Figure, Score, Verdict};
 use events::Operation;
-use planner::Algorithm;
+use prediction::Algorithm;
 use std::ops::Range;
 
 /// Ranks in nodes. Runs collectives and counts the elements that cross between nodes.

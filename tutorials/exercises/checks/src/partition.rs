@@ -1,7 +1,7 @@
 //! Slices of a padded unit.
 
 use crate::{Figure, Score, Verdict};
-use planner::{Recipe, Stage};
+use prediction::{Recipe, Stage};
 use std::ops::Range;
 
 /// The function under check: (parameters, shards, rank) to the rank's slice.

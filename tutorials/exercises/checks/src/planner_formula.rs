@@ -1,7 +1,7 @@
 //! Checks model states per rank against the planner's.
 
 use crate::{Score, Verdict};
-use planner::{Recipe, Stage};
+use prediction::{Recipe, Stage};
 
 /// The function under check: (parameters, ranks, stage 0 to 3, bytes per parameter of weights,
 /// gradients and optimizer) to bytes.

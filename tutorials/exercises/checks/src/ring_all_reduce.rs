@@ -3,7 +3,7 @@
 use crate::provenance::{buffers, complaint, contribution, misplaced, placed};
 use crate::{Figure, Score, Verdict};
 use events::Operation;
-use planner::Algorithm;
+use prediction::Algorithm;
 
 /// The links of a ring. Counts the elements sent.
 pub struct Wire {

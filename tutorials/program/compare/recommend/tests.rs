@@ -3,7 +3,7 @@
 use super::*;
 use crate::compare::profile::tests::hill;
 use clap::Parser;
-use planner::Stage;
+use prediction::Stage;
 use report::StepRow;
 use settings::Config;
 use settings::cli::Cli;

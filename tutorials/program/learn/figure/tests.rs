@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn exposed(stage: planner::Stage, flags: &str) -> (u64, u64) {
+fn exposed(stage: prediction::Stage, flags: &str) -> (u64, u64) {
     let always = "--gpus 2 --batch-size 1 --seq-len 8 --steps 1 --threads 1 --device cpu --headless";
     let report = stages::train(stage, stages::config(&format!("{always} {flags}")).unwrap()).unwrap();
     Figure::Exposed.of(&report)
@@ -12,7 +12,7 @@ fn exposed(stage: planner::Stage, flags: &str) -> (u64, u64) {
 #[test]
 fn latency_counts_per_round_and_bandwidth_per_byte() {
     let (calls, bytes) = (5, 3_674_624);
-    for (stage, rounds) in [(planner::Stage::Ddp, 2 * calls), (planner::Stage::Zero1, 2 * calls)] {
+    for (stage, rounds) in [(prediction::Stage::Ddp, 2 * calls), (prediction::Stage::Zero1, 2 * calls)] {
         let all_scalars = 4;
         let (latency, _) = exposed(stage, "--link 10ms,1000GB/s");
         assert!((rounds * 10..=(rounds + all_scalars) * 10).contains(&latency), "{stage}: {latency}");
@@ -23,9 +23,9 @@ fn latency_counts_per_round_and_bandwidth_per_byte() {
 
 #[test]
 fn without_overlap_or_anything_to_overlap_all_of_it_is_waited_for() {
-    let (predicted, measured) = exposed(planner::Stage::Ddp, "--no-overlap --link 20ms,10MB/s");
+    let (predicted, measured) = exposed(prediction::Stage::Ddp, "--no-overlap --link 20ms,10MB/s");
     assert!(measured.abs_diff(predicted) * 5 < predicted, "{predicted} ms predicted, {measured} measured");
-    assert_eq!(exposed(planner::Stage::Ddp, ""), (0, 0), "no link");
+    assert_eq!(exposed(prediction::Stage::Ddp, ""), (0, 0), "no link");
 }
 
 /// Gradients leave during backward, and parameters return during the update, one after another.
@@ -33,7 +33,7 @@ fn without_overlap_or_anything_to_overlap_all_of_it_is_waited_for() {
 fn a_slow_way_to_main_memory_is_waited_for_as_long_as_it_takes() {
     let flags = "--gpus 2 --batch-size 1 --seq-len 8 --steps 1 --threads 1 --device cpu --headless \
                  --precision bf16 --offload-optimizer cpu --host-link 1ms,10MB/s";
-    let report = stages::train(planner::Stage::Zero2, stages::config(flags).unwrap()).unwrap();
+    let report = stages::train(prediction::Stage::Zero2, stages::config(flags).unwrap()).unwrap();
     let (predicted, measured) = Figure::Crossing.of(&report);
     let exact: f64 = 2.0 * 918_656.0 / 10_000.0 + 12.0;
     assert_eq!(predicted, exact.round() as u64, "two ways, six transfers on each");

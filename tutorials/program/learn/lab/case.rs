@@ -1,6 +1,6 @@
 //! A run with a hidden fault, drawn from a seed.
 
-use planner::Stage;
+use prediction::Stage;
 use settings::corpus::SplitMix;
 use settings::fault::{Fault, Kind};
 use trainer::{Failure, Result};

@@ -2,7 +2,7 @@
 
 use super::case::{Case, RANKS};
 use events::{Event, LocalMetrics, Recording, RecordingError, StepRecord, What};
-use planner::Stage;
+use prediction::Stage;
 use settings::fault::Fault;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -3,7 +3,7 @@
 use super::case::{RANKS, STEPS};
 use super::evidence::Evidence;
 use events::LocalMetrics;
-use planner::table::{Format, Table};
+use shell::table::{Format, Table};
 
 pub(crate) fn all(ill: &Evidence, healthy: &Evidence) -> String {
     let tables = [run(ill, healthy), contributions(ill, healthy), ranks(ill, healthy)];

@@ -65,7 +65,7 @@ fn provenance(plan: &Plan) -> Provenance {
         stage: plan.stage.id.label().into(),
         strategy: plan.strategy().map(|strategy| strategy.label().into()),
         ranks: plan.config.world_size,
-        places: [offload.optimizer, offload.parameters].map(|place| planner::place_word(place).into()),
+        places: [offload.optimizer, offload.parameters].map(|place| prediction::place_word(place).into()),
         max_positions: Some(model.max_positions.max(model.sequence_length)),
         version: env!("CARGO_PKG_VERSION").into(),
     }

@@ -102,9 +102,9 @@ impl PieceBuffers {
     /// If main memory is full.
     pub(super) fn new(rank: &Rank, elements: usize) -> Result<Self> {
         let elements =
-            elements.div_ceil(planner::MIN_STREAM_PIECES as usize).min(planner::STREAM_BUFFER as usize);
+            elements.div_ceil(prediction::MIN_STREAM_PIECES as usize).min(prediction::STREAM_BUFFER as usize);
         let mut pieces = PieceBuffers { elements, free: Vec::new(), late: Vec::new() };
-        (0..planner::STREAM_BUFFERS).try_for_each(|_| pieces.add(rank))?;
+        (0..prediction::STREAM_BUFFERS).try_for_each(|_| pieces.add(rank))?;
         Ok(pieces)
     }
 

@@ -6,8 +6,8 @@ use crate::job::Job;
 use crate::partition::{Partition, Unit};
 use crate::phases::Accumulate;
 use crate::placement::Placement;
+use crate::recipe::F32;
 use crate::recipe::{ModelStates, Recipe};
-use crate::reduce::F32;
 use crate::transfers::Transfers;
 use events::{Place, Route};
 use model::TrainingState;
@@ -254,7 +254,7 @@ impl Offload {
 
     /// Returns the transfers of a step of `micro_batches` if every pass gathers every unit from
     /// where it is stored.
-    pub(crate) fn of_step(&self, micro_batches: u64) -> Transfers {
+    fn of_step(&self, micro_batches: u64) -> Transfers {
         let mut moved = Transfers::default();
         for (i, unit) in self.units.iter().enumerate() {
             moved.add(&self.updates(unit), 1);
@@ -322,5 +322,11 @@ impl Partition {
             variance: stays(optimizer, held.variance),
             secondary: held.secondary,
         }
+    }
+
+    /// Returns the transfers of a rank of `job` in a step, if every pass gathers every unit from
+    /// where it is stored.
+    pub fn transfers_of_step(&self, job: &Job) -> Transfers {
+        Offload::of(job, &self.units).of_step(job.micro_batches as u64)
     }
 }

@@ -136,13 +136,19 @@ impl Job {
 }
 
 /// Refuses counts of bytes that reach an exabyte.
-pub(crate) fn check_bytes(bytes: f64) -> Result<(), InvalidJob> {
+///
+/// # Errors
+/// [`InvalidJob::TooLarge`].
+pub fn check_bytes(bytes: f64) -> Result<(), InvalidJob> {
     let exabytes = (bytes / EXABYTE) as u64;
     if bytes < EXABYTE { Ok(()) } else { Err(InvalidJob::TooLarge { exabytes }) }
 }
 
 /// Refuses numbers of ranks and micro-batches that are 0 or beyond [`MOST`].
-pub(crate) fn check_counts(world_size: usize, micro_batches: usize) -> Result<(), InvalidJob> {
+///
+/// # Errors
+/// What is refused.
+pub fn check_counts(world_size: usize, micro_batches: usize) -> Result<(), InvalidJob> {
     match (world_size, micro_batches) {
         (0, _) => Err(InvalidJob::Zero { name: "world size" }),
         (_, 0) => Err(InvalidJob::Zero { name: "micro-batches per step" }),

@@ -1,5 +1,5 @@
 //! Remedies for a job that does not fit, and the bytes that each saves: one table of knobs, tried
-//! on the planner's walk.
+//! on the walk.
 
 mod change;
 mod knobs;

@@ -1,19 +1,19 @@
-//! The planner's prediction of a run.
+//! A run as a job whose needs can be predicted.
 
 use crate::cli::GradSync;
 use crate::config::Config;
 use crate::error::{Failure, Result};
 use events::Place;
-use planner::{InvalidJob, Job, Placement, Prediction, Recipe, Saving};
+use prediction::{InvalidJob, Job, Placement, Prediction, Recipe, Saving};
 use sharding::Precision;
 
 /// Predicts a run of `stage`.
 ///
 /// # Errors
-/// A usage failure if the planner refuses these numbers.
-pub fn predict(stage: planner::Stage, config: &Config) -> Result<(Job, Prediction)> {
+/// A usage failure if these numbers have no prediction.
+pub fn predict(stage: prediction::Stage, config: &Config) -> Result<(Job, Prediction)> {
     let job = job(stage, config);
-    let prediction = planner::predict(&job).map_err(|error| config.findings.attribute(invalid(&error)))?;
+    let prediction = prediction::predict(&job).map_err(|error| config.findings.attribute(invalid(&error)))?;
     Ok((job, prediction))
 }
 
@@ -28,16 +28,16 @@ pub fn invalid(error: &InvalidJob) -> Failure {
     Failure::usage(format!("{flags}{error}"))
 }
 
-/// Returns a run as the planner's job. A rank that has no room in main memory for a copy of its
+/// Returns a run as a job. A rank that has no room in main memory for a copy of its
 /// part of a checkpoint writes it piece by piece.
-pub fn job(stage: planner::Stage, config: &Config) -> Job {
+pub fn job(stage: prediction::Stage, config: &Config) -> Job {
     let copying = job_saving(stage, config, saving(config));
     let Some(limit) = config.memory.host_memory.filter(|_| copying.placement.saving == Saving::Copying)
     else {
         return copying;
     };
     let peak = |prediction: Prediction| prediction.ranks.iter().map(|rank| rank.host.total_peak).max();
-    match planner::predict(&copying).map(peak) {
+    match prediction::predict(&copying).map(peak) {
         Ok(Some(peak)) if peak > limit => job_saving(stage, config, Saving::Streaming),
         _ => copying,
     }
@@ -54,7 +54,7 @@ fn saving(config: &Config) -> Saving {
     }
 }
 
-fn job_saving(stage: planner::Stage, config: &Config, saving: Saving) -> Job {
+fn job_saving(stage: prediction::Stage, config: &Config, saving: Saving) -> Job {
     let job = Job {
         batch_size: config.batch_size,
         tokens: config.sequence_length,
@@ -73,7 +73,7 @@ fn job_saving(stage: planner::Stage, config: &Config, saving: Saving) -> Job {
     config.communication.plan(job, config.precision)
 }
 
-/// Returns where states are stored, in the planner's form.
+/// Returns where states are stored, in the form of predictions.
 pub fn placement(config: &Config) -> Placement {
     let offload = &config.offload;
     Placement {

@@ -53,7 +53,7 @@ proptest! {
             let job = job.with_stage(stage);
             let plain = ranks(&job)[0].traffic.step;
             let halved = ranks(&Job { converted_gradients: Some(2), ..job })[0].traffic.step;
-            let bytes = |traffic: &planner::Traffic, operation| traffic.bytes(operation);
+            let bytes = |traffic: &prediction::Traffic, operation| traffic.bytes(operation);
             prop_assert_eq!(2 * bytes(&halved, Operation::ReduceScatter), bytes(&plain, Operation::ReduceScatter));
             prop_assert_eq!(bytes(&halved, Operation::AllGather), bytes(&plain, Operation::AllGather));
         }

@@ -1,7 +1,7 @@
 //! Bytes and collectives of a step.
 
 use super::*;
-use planner::Algorithm;
+use prediction::Algorithm;
 
 /// Returns a buffer cut for `ranks` ranks.
 fn slices(elements: u64, ranks: u64) -> Vec<u64> {

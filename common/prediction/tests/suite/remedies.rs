@@ -2,7 +2,7 @@
 
 use events::Place::{Device, Disk, Host};
 use model::{ModelConfig, Wrap};
-use planner::{
+use prediction::{
     Algorithm, Job, Limits, Placement, Remedies, Room, Saving, Stage, Strategy, predict, remedies,
 };
 

@@ -5,6 +5,9 @@ use events::Class;
 use serde::Serialize;
 use std::iter::Sum;
 
+/// Bytes per element of a value that is not rounded.
+pub const F32: u64 = 4;
+
 /// The unit that a table is printed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum ByteUnit {

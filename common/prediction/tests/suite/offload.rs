@@ -4,7 +4,7 @@
 use events::Place::{self, Device, Disk, Host};
 use events::{Class, Route};
 use model::{Checkpointing, ModelConfig};
-use planner::{
+use prediction::{
     Job, Placement, RankPrediction, Recipe, Room, RunCounts, Saving, Stage, Strategy, Transfers, predict,
     remedies,
 };

@@ -2,7 +2,7 @@
 
 use events::{Class, Operation};
 use model::{Layout, ModelConfig};
-use planner::{Job, Stage, predict};
+use prediction::{Job, Stage, predict};
 
 /// tiny, batch 8 × 128 tokens, by hand: the live bytes when the head's backward starts.
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use events::Place;
-use planner::{Placement, Saving};
+use prediction::{Placement, Saving};
 
 fn places() -> impl Strategy<Value = Place> {
     proptest::sample::select(Place::ALL.to_vec())
@@ -74,11 +74,11 @@ proptest! {
             let slices = padded(&job).into_iter().map(|padded| if stage == Stage::Ddp { padded } else { padded / shards });
             let parts: Vec<u64> = slices.map(|slice| slice.div_ceil(job.world_size as u64 / shards)).collect();
             let saved = 3 * parts.iter().sum::<u64>();
-            let piece = saved.div_ceil(planner::MIN_STREAM_PIECES).min(planner::STREAM_BUFFER);
+            let piece = saved.div_ceil(prediction::MIN_STREAM_PIECES).min(prediction::STREAM_BUFFER);
             let expected = match placement.saving {
                 Saving::Never => gathered,
                 Saving::Copying => pages(saved) + gathered,
-                Saving::Streaming => planner::STREAM_BUFFERS * pages(piece) + gathered,
+                Saving::Streaming => prediction::STREAM_BUFFERS * pages(piece) + gathered,
             };
             prop_assert_eq!(told.host.total_peak, expected, "{}", stage);
             let done = RunCounts { steps: 1, checkpoints: 1, ..RunCounts::default() };

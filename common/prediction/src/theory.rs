@@ -3,7 +3,7 @@
 
 use crate::job::Job;
 use crate::partition::Partition;
-use crate::reduce::F32;
+use crate::recipe::F32;
 use crate::walk::reduction;
 use events::header::Sweep;
 use events::{Operation, Purpose};

@@ -2,7 +2,7 @@
 
 use events::Place;
 use model::{ModelConfig, Wrap};
-use planner::{Job, Placement, Requirements, Stage, Strategy, predict, requirements};
+use prediction::{Job, Placement, Requirements, Stage, Strategy, predict, requirements};
 
 fn tiny() -> Job {
     Job { batch_size: 1, tokens: 8, ..Job::new(ModelConfig::tiny(), Stage::SHARDS_PARAMETERS, 2) }

@@ -8,7 +8,7 @@
 
 use crate::job::Job;
 use crate::ledger::{Allocation, SymbolicLedger};
-use crate::reduce::F32;
+use crate::recipe::F32;
 use events::Class::{Activations, Workspace};
 use model::Checkpointing;
 

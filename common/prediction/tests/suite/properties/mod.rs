@@ -2,8 +2,8 @@
 
 use events::{Class, Operation};
 use model::{Checkpointing, ModelConfig, Wrap};
-use planner::Strategy as Sharding;
-use planner::{
+use prediction::Strategy as Sharding;
+use prediction::{
     BackwardPrefetch, Gathering, Job, Partition, RankPrediction, Recipe, RunCounts, Stage,
     largest_batch_within, predict,
 };

@@ -2,7 +2,7 @@
 
 use super::F32;
 use model::Checkpointing;
-use planner::Job;
+use prediction::Job;
 
 /// Bytes of a micro-batch's buffers, per row and in the letters of the model's contract.
 pub(super) struct Letters {

@@ -58,7 +58,7 @@ impl Partition {
     }
 
     /// Returns a single unit of `parameters`, without a model, cut into `shards`.
-    pub(crate) fn of_count(parameters: u64, shards: u64) -> Self {
+    pub fn of_count(parameters: u64, shards: u64) -> Self {
         let padded = parameters.next_multiple_of(shards);
         let unit = Unit { name: "all".into(), parameters, padded, persistent: false };
         let (needs, unit_of, uses, reuse_distances) = Default::default();

@@ -2,7 +2,6 @@
 
 use crate::recipe::Recipe;
 use crate::stage::Stage;
-use crate::table::Table;
 use crate::traffic::{Algorithm, Among, ByteCounter, Sender, Traffic};
 use events::Operation;
 
@@ -60,21 +59,4 @@ impl Sweeps {
 /// all-gather. It equals the bytes that a rank sends divided by the buffer's bytes.
 pub fn bus_bandwidth_factor(operation: Operation, ranks: u64) -> f64 {
     Algorithm::default().elements_sent(operation, ranks, ranks, 0) as f64 / ranks as f64
-}
-
-/// Returns a table of the elements that a rank sends per step in every stage, in units of Ψ(N−1)/N,
-/// for several numbers of micro-batches.
-pub fn sweeps_table(micro_batches: &[u64]) -> Table {
-    let columns = micro_batches.iter().map(|count| format!("M = {count}"));
-    let mut table = Table::numbers("× Ψ(N−1)/N", columns);
-    let mut row = |name: String, stage, textbook| {
-        table.row(name, micro_batches.iter().map(|&count| Sweeps::of(stage, count, textbook).total()));
-    };
-    for stage in Stage::ALL {
-        row(stage.to_string(), stage, false);
-        if stage == Stage::SUPPORTS_TEXTBOOK_ALL_REDUCE {
-            row(format!("{stage}, all-reduce"), stage, true);
-        }
-    }
-    table
 }

@@ -9,6 +9,7 @@
 use crate::job::Job;
 use crate::ledger::{Allocation, SymbolicLedger};
 use crate::partition::Partition;
+use crate::recipe::F32;
 use crate::traffic::{Among, ByteCounter};
 use events::{Class, Operation};
 
@@ -39,9 +40,6 @@ pub(crate) struct UnitGradients {
     /// Whether this backward is the step's last.
     pub(crate) ends_step: bool,
 }
-
-/// Bytes per element of a sum that is not rounded.
-pub(crate) const F32: u64 = 4;
 
 /// The units of one bucket, each with the buffer that holds its full gradients, copies or partial
 /// sums; `None` if no buffer was allocated for them.

@@ -6,7 +6,8 @@ use crate::ledger::Allocation;
 use crate::offload::{STATES, Slices, pages};
 use crate::phases::Accumulate;
 use crate::placement::{MIN_STREAM_PIECES, STREAM_BUFFER, STREAM_BUFFERS, Saving};
-use crate::reduce::{F32, UnitGradients};
+use crate::recipe::F32;
+use crate::reduce::UnitGradients;
 use events::{Class, Operation, Place, Route};
 use model::TrainingState;
 
