@@ -315,6 +315,7 @@ fn remedy_for_kind(kind: io::ErrorKind) -> &'static str {
         AlreadyExists => {
             "Something else is in its place (a dangling link, or the rest of a run that was killed): remove it."
         }
+        NotSeekable => "Move away what has the file's name, and restore the file if there is a copy.",
         UnexpectedEof => "The file became shorter while it was read: copy or download it again.",
         _ => "Choose another directory, or fix the cause that the system reports.",
     }

@@ -97,7 +97,8 @@ impl Reader {
     /// Reads the architecture as `config.json` states it.
     fn stated_config(&self) -> Result<ModelConfig> {
         let path = self.directory.join(CONFIG);
-        let text = fs::read_to_string(&path).map_err(CheckpointError::io("open", &path))?;
+        let file = storage::open_ordinary(File::options().read(true), &path);
+        let text = file.and_then(std::io::read_to_string).map_err(CheckpointError::io("open", &path))?;
         self.check_same_save()?;
         ModelConfig::from_hugging_face(&text, &self.name())
             .map_err(|source| CheckpointError::Config { path, source })

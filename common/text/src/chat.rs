@@ -2,6 +2,7 @@
 
 use super::conversation::Conversation;
 use super::python::{self, MARKS, Marked};
+use crate::ordinary;
 use minijinja::{Environment, Error, Template, Value};
 use serde_json::Value as Json;
 use std::io::ErrorKind;
@@ -28,13 +29,14 @@ pub(super) struct Rendering {
 
 /// Reads one of the model's files. `None` if it does not exist.
 fn read(path: &Path) -> Result<Option<String>, String> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
+    let unreadable = |error: &dyn std::fmt::Display| {
+        let path = path.display();
+        format!("is a conversation, and {path} cannot be read: {error}\nLet this program read it.")
+    };
+    match ordinary::read(path) {
+        Ok(text) => String::from_utf8(text).map(Some).map_err(|error| unreadable(&error)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!(
-            "is a conversation, and {} cannot be read: {error}\nLet this program read it.",
-            path.display()
-        )),
+        Err(error) => Err(unreadable(&error)),
     }
 }
 

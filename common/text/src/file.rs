@@ -3,6 +3,7 @@
 use super::chat::{ChatTemplate, content};
 use super::conversation::Conversation;
 use crate::error::{Result, TextError};
+use crate::ordinary;
 use serde_json::Value;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -22,13 +23,16 @@ pub struct FileTokenizer {
 
 impl FileTokenizer {
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let mut tokenizer = tokenizers::Tokenizer::from_file(path).map_err(|error| {
+        let unreadable = |error: &dyn std::fmt::Display| {
             TextError::input(format!(
                 "cannot read --tokenizer {}: {error}\n\
                  Give the tokenizer.json of a model in Hugging Face's format.",
                 path.display()
             ))
-        })?;
+        };
+        let definition = ordinary::read(path).map_err(|error| unreadable(&error))?;
+        let mut tokenizer =
+            tokenizers::Tokenizer::from_bytes(definition).map_err(|error| unreadable(&error))?;
         // A file may ask for inputs padded to one length, which does not suit the text of a run.
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| failed(path, "be set up", &error))?;
@@ -114,7 +118,7 @@ fn beside(path: &Path, name: &str) -> Result<Value> {
         let path = path.display();
         TextError::input(format!("cannot read {path}, which belongs to the tokenizer: {error}\n{remedy}"))
     };
-    match std::fs::read(&path) {
+    match ordinary::read(&path) {
         Ok(text) => serde_json::from_slice(&text)
             .map_err(|error| unreadable(&error, "Download it again with the model.")),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Value::Null),

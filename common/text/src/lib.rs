@@ -12,6 +12,8 @@ mod error;
 mod file;
 pub mod ids;
 #[cfg(feature = "tokenizers")]
+mod ordinary;
+#[cfg(feature = "tokenizers")]
 mod python;
 mod record;
 

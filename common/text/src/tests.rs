@@ -2,6 +2,7 @@
 
 use super::*;
 use serde_json::Value;
+use std::process::Command;
 
 const DEFINITION: &str = r#"{
     "version": "1.0", "added_tokens": [{"id": 4, "content": "</s>", "special": true, "single_word": false,
@@ -82,6 +83,9 @@ fn a_file_beside_a_tokenizer_that_cannot_be_read_is_an_input_error() {
         std::fs::remove_file(dir.path().join(name)).unwrap();
         std::fs::create_dir(dir.path().join(name)).unwrap();
         refused("a directory");
+        std::fs::remove_dir(dir.path().join(name)).unwrap();
+        assert!(Command::new("mkfifo").arg(dir.path().join(name)).status().unwrap().success());
+        refused("a pipe");
     }
 }
 

@@ -59,7 +59,9 @@ impl RunLock {
     /// [`CheckpointError::Busy`] if another run holds it, [`CheckpointError::Io`].
     pub fn acquire(directory: &Path, token: &str, options: LockOptions) -> Result<Self> {
         let path = directory.join(LOCK);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut opened = OpenOptions::new();
+        opened.read(true).write(true).create(true).truncate(false);
+        let file = storage::open_ordinary(&mut opened, &path);
         let file = Arc::new(file.map_err(CheckpointError::io("open", &path))?);
         let mut lock = RunLock { directory: directory.into(), token: token.into(), file, heartbeat: None };
         let has_locks = options.flock && lock.flock()?;
@@ -145,7 +147,8 @@ impl Drop for RunLock {
 /// Returns the text in the lock file of `directory`.
 fn text(directory: &Path) -> Result<String> {
     let path = directory.join(LOCK);
-    std::fs::read_to_string(&path).map_err(CheckpointError::io("read", &path))
+    let file = storage::open_ordinary(OpenOptions::new().read(true), &path);
+    file.and_then(io::read_to_string).map_err(CheckpointError::io("read", &path))
 }
 
 fn write(file: &File, token: &str, beat: u64) -> io::Result<()> {

@@ -60,6 +60,13 @@ pub(crate) fn names(directory: &Path) -> Vec<String> {
     names
 }
 
+/// Puts a named pipe at `path`, in the place of a file that may be there.
+pub(crate) fn put_a_pipe_at(path: &Path) {
+    // The file need not exist.
+    let _ = std::fs::remove_file(path);
+    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
 /// Steele, Lea & Flood's SplitMix64: the same cases on every run.
 pub(crate) struct SplitMix(pub(crate) u64);
 

@@ -1,6 +1,6 @@
 //! Every damaged file gives an error with the file's name and a remedy, never a panic.
 
-use crate::common::{config, save};
+use crate::common::{config, put_a_pipe_at, save};
 use checkpoint::{CheckpointError, Reader};
 use model::{Layout, ModelConfig};
 use proptest::prelude::*;
@@ -217,4 +217,15 @@ fn a_damaged_or_missing_configuration_is_refused() {
 fn what_is_no_ordinary_file_is_refused_without_waiting() {
     let error = Reader::open("/dev/null").unwrap_err();
     assert!(error.to_string().contains("not an ordinary file"), "{error}");
+    for name in ["config.json", "generation_config.json", "tokenizer.json", INDEX] {
+        let directory = tempfile::tempdir().unwrap();
+        save(directory.path(), &config()).unwrap();
+        if name == INDEX {
+            std::fs::remove_file(directory.path().join(WEIGHTS)).unwrap();
+        }
+        put_a_pipe_at(&directory.path().join(name));
+        let read = |reader: Reader| reader.model_files().and_then(|_| reader.config());
+        let error = Reader::open(directory.path()).and_then(read).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("it is not an ordinary file"), "{name}: {error}");
+    }
 }

@@ -1,10 +1,10 @@
 //! Checkpoints that several ranks write: their contents, and their state after any damage, fault or
 //! loss of power.
 
-use crate::common::names;
+use crate::common::{names, put_a_pipe_at};
 use checkpoint::{
-    CheckpointError, Checkpoints, ElementRange, FileRecord, Manifest, ModelFiles, OpenCheckpoint, Result,
-    ShardLayout, ShardWriter,
+    CheckpointError, Checkpoints, ElementRange, FileRecord, LockOptions, Manifest, ModelFiles,
+    OpenCheckpoint, Result, RunLock, ShardLayout, ShardWriter,
 };
 use model::{Layout, ModelConfig, TrainingState};
 use serde_json::json;
@@ -185,6 +185,25 @@ fn a_checkpoint_is_no_directory_of_checkpoints() {
     assert!(error.to_string().contains(&format!("({})", kept.directory().display())), "{error}");
     let file = Checkpoints::new(&kept.directory().join("step-00000003/manifest.json"), kept.disk().clone());
     assert!(matches!(file.prepare().unwrap_err(), CheckpointError::NotADirectory(_)));
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_an_error_that_does_not_wait() {
+    for name in ["manifest.json", "rank-1-of-2.safetensors", "config.json"] {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = checkpoints(folder.path(), Disk::new(1));
+        save(&kept, 2, 3).unwrap();
+        put_a_pipe_at(&kept.directory().join("step-00000003").join(name));
+        let error = open(&kept, "step-00000003").err().unwrap().to_string();
+        assert!(error.contains(&format!("{name}: it is not an ordinary file.\nMove away")), "{error}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    put_a_pipe_at(&folder.path().join("lock"));
+    let locked = [true, false]
+        .map(|flock| RunLock::acquire(folder.path(), "run", LockOptions { flock, ..LockOptions::default() }));
+    for error in locked.map(|locked| locked.unwrap_err().to_string()) {
+        assert!(error.contains("lock: it is not an ordinary file"), "{error}");
+    }
 }
 
 /// Weights that are being saved next to checkpoints, and users' files, are not leftovers.
