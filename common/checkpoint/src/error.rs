@@ -59,6 +59,9 @@ pub enum CheckpointError {
     /// The path of a directory leads to something that is not a directory.
     #[error("{path} is not a directory, but weights and states are saved to one.\nGive another path, or move away what is there.", path = .0.display())]
     NotADirectory(PathBuf),
+    /// Something that is not a directory is named like a checkpoint that is being written.
+    #[error("{path} is not a directory, but a run writes its checkpoints under names like this one.\nMove it away, or remove it.", path = .0.display())]
+    NotALeftover(PathBuf),
     /// The path of a file leads to a directory.
     #[error("{path} is a directory, but a file of that name is to be saved.\nMove it away, or save somewhere else.", path = .0.display())]
     NotAFile(PathBuf),

@@ -180,13 +180,18 @@ impl Checkpoints {
     /// the [`RunLock`](super::RunLock) may call it.
     ///
     /// # Errors
-    /// [`CheckpointError::Disk`].
+    /// [`CheckpointError::NotALeftover`] if a file has such a name: no run has written it, so it
+    /// stays. [`CheckpointError::Disk`].
     pub fn remove_leftovers(&self) -> Result<()> {
         let is_partial = |name: &&String| {
             name.strip_prefix('.').is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(PARTIAL))
         };
         for name in self.disk.list(&self.directory)?.iter().filter(is_partial) {
-            self.disk.remove_directory(&self.directory.join(name))?;
+            let path = self.directory.join(name);
+            if path.symlink_metadata().is_ok_and(|found| !found.is_dir() && !found.is_symlink()) {
+                return Err(CheckpointError::NotALeftover(path));
+            }
+            self.disk.remove_directory(&path)?;
         }
         Ok(())
     }

@@ -218,6 +218,22 @@ fn leftovers_are_those_of_checkpoints_alone() {
     assert_eq!(names(&folder.path().join("kept")), others);
 }
 
+#[test]
+fn a_file_that_is_named_like_a_leftover_is_reported_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = checkpoints(folder.path(), Disk::new(1));
+    for partial in [kept.partial(3, 1), kept.partial(0, 0)] {
+        save(&kept, 1, 2).unwrap();
+        std::fs::write(&partial, "notes").unwrap();
+        let error = kept.remove_leftovers().unwrap_err().to_string();
+        let expected = format!("{} is not a directory, but a run writes", partial.display());
+        assert!(error.starts_with(&expected) && error.ends_with("\nMove it away, or remove it."), "{error}");
+        assert_eq!(std::fs::read(&partial).unwrap(), b"notes");
+        std::fs::remove_file(&partial).unwrap();
+    }
+    kept.remove_leftovers().unwrap();
+}
+
 /// A run that has resumed later removes the checkpoint, whose disk space must then be free.
 #[cfg(target_os = "linux")]
 #[test]
