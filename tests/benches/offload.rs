@@ -87,7 +87,7 @@ const ON_DISK: &str = "--offload-optimizer disk --offload-parameters disk";
 const FEWER_BUFFERS: usize = 3;
 
 fn main() {
-    let flags = Flags::parse();
+    let flags: Flags = shell::parse();
     if !flags.bench {
         return;
     }

@@ -154,7 +154,7 @@ impl Witness for Clock {
 }
 
 fn main() {
-    let flags = Flags::parse();
+    let flags: Flags = shell::parse();
     if !flags.bench {
         return;
     }

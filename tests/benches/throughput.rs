@@ -48,7 +48,7 @@ struct Flags {
 }
 
 fn main() {
-    let flags = Flags::parse();
+    let flags: Flags = shell::parse();
     let dir = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     for model in &flags.models {
         measure(&flags, model, &dir.path().join("run"));

@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     if let Ok(stage) = std::env::var(CHILD) {
         return as_program(&stage);
     }
-    let flags = Flags::parse();
+    let flags: Flags = shell::parse();
     let dir = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     let screens: Vec<f64> = flags.stages.iter().map(|&stage| screens(&flags, stage, dir.path())).collect();
     let pairs: Vec<Added> =

@@ -115,12 +115,12 @@ fn no_crate_depends_upwards() {
         (
             "exercises",
             "tutorials/exercises/checks",
-            "events device collectives prediction sharding trainer stages",
+            "events device collectives prediction sharding shell trainer stages",
         ),
         (
             "tests",
             "tests",
-            "events device collectives settings deepspeed report trainer prediction stages zero3",
+            "events device collectives shell settings deepspeed report trainer prediction stages zero3",
         ),
     ];
     let names: Vec<&str> = rooms.iter().map(|(name, _, _)| *name).collect();
@@ -151,6 +151,19 @@ fn no_crate_depends_upwards() {
         }
     }
     assert!(tested_with >= 5, "the manifests' dev-dependencies were read");
+}
+
+/// `shell::parse` exits with an error if help cannot be written, and takes negative numbers.
+#[test]
+fn every_program_parses_its_command_line_with_shell() {
+    let mut parsed = 0;
+    for path in sources(&root()) {
+        for line in code(&path).iter().filter(|line| line.trim_end().ends_with("::parse();")) {
+            assert!(line.contains("shell::parse()"), "{}: {line}", path.display());
+            parsed += 1;
+        }
+    }
+    assert!(parsed > 5, "the search finds what is there");
 }
 
 /// A library with `test = false` has no tests in its sources, where they would never run.

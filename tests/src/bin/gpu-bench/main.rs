@@ -111,7 +111,7 @@ impl Arguments {
 const WARMUP: u32 = 2;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments: Arguments = shell::parse();
     if let Err(error) = ready() {
         events::complain!(
             "error: {error}\n{WOULD}\nThe subcommand doctor of every stage lists what is here."

@@ -100,7 +100,7 @@ impl Finding {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments: Arguments = shell::parse();
     // Before the driver is loaded, because it reads variables then.
     allow_sharing();
     let done = match arguments.part {

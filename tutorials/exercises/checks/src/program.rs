@@ -32,7 +32,7 @@ macro_rules! program {
 
 /// Checks the starter in its current state, or the solution.
 pub fn main(starter: Check, solution: Check) -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments: Arguments = shell::parse();
     let verdict = guarded(if arguments.solution { solution } else { starter });
     if let (Ok(score), Some(file)) = (&verdict, &arguments.score)
         && let Err(error) = score.write(file)
