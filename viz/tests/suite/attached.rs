@@ -1,9 +1,9 @@
 //! Tests of the program on runs of other processes.
 
+use crate::live::{hush_ranks, train};
 use crate::pty::Pty;
 use crate::simulate::SimulationPlan;
 use crate::support::path;
-use crate::terminal::{hush_ranks, train};
 use events::{Attachment, Control, Hub, HubOptions, Message, Pace, channel, runs};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

@@ -12,6 +12,8 @@ mod display;
 mod fit;
 mod footer;
 mod intervals;
+mod keys;
+mod live;
 mod narration;
 mod narrow;
 mod outputs;
