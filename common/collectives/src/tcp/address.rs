@@ -185,18 +185,24 @@ pub(crate) fn reach(
     addresses: &[SocketAddr],
     deadline: Instant,
 ) -> Result<TcpStream, JoinError> {
-    let mut last = String::from("no process listens there yet");
+    let (mut last, mut refused) = (String::from("it reached itself"), true);
     loop {
         for address in addresses {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let (rank, waited, address) = (options.rank, options.timeout, options.target());
-                return Err(JoinError::Unreachable { rank, address, waited, last });
+                return Err(if refused {
+                    JoinError::NotListening { rank, address, waited, last }
+                } else {
+                    JoinError::Unreachable { rank, address, waited, last }
+                });
             }
             match TcpStream::connect_timeout(address, left.min(ATTEMPT)) {
                 Ok(link) if has_met_itself(&link) => reset(link),
                 Ok(link) => return Ok(link),
-                Err(error) => last = error.to_string(),
+                Err(error) => {
+                    (last, refused) = (error.to_string(), error.kind() == ErrorKind::ConnectionRefused)
+                }
             }
         }
         std::thread::sleep(RETRY);

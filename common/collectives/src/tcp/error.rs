@@ -39,6 +39,24 @@ pub enum JoinError {
         /// A port that was free a moment ago.
         suggestion: u16,
     },
+    /// No process listens at the address of rank 0.
+    #[error(
+        "rank {rank} has not reached rank 0 at {address} within {waited:?}: no process listens there (last: {last})\n\
+         Is rank 0 running, and do MASTER_ADDR and MASTER_PORT (or --master) name its machine and port on every rank?\n\
+         Rank 0 listens until all ranks have joined. If its job has begun, another process is rank {rank}: each needs a \
+         RANK (or --rank) of its own.\n\
+         A firewall that rejects connections between the machines looks the same."
+    )]
+    NotListening {
+        /// The rank that reports.
+        rank: u32,
+        /// Address and port.
+        address: String,
+        /// The deadline.
+        waited: Duration,
+        /// The error of the last attempt.
+        last: String,
+    },
     /// No process answers at the address of rank 0.
     #[error(
         "rank {rank} has not reached rank 0 at {address} within {waited:?} (last: {last})\n\
