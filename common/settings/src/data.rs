@@ -13,6 +13,7 @@ mod progress;
 mod source;
 mod tokens;
 
+pub use progress::ProgressOutput;
 pub use source::{DataSource, TokenFormat};
 
 use crate::corpus::SplitMix;
@@ -40,8 +41,8 @@ pub enum Split {
 }
 
 impl Data {
-    /// Opens `source` for a model of `vocabulary` tokens and sequences of `length` tokens. If
-    /// `reports_progress`, prints the progress of encoding a large text.
+    /// Opens `source` for a model of `vocabulary` tokens and sequences of `length` tokens. `output`
+    /// says whether the progress of encoding a large text is printed.
     ///
     /// # Errors
     /// A usage failure if the file cannot be read, is too short, or holds ids that the model does
@@ -50,11 +51,11 @@ impl Data {
         source: &DataSource,
         vocabulary: usize,
         length: usize,
-        reports_progress: bool,
+        output: ProgressOutput,
     ) -> Result<Self> {
         let tokens = match &source.path {
             None => Tokens::built_in(source.tokenizer.as_deref())?,
-            Some(path) => Tokens::open(path, source, reports_progress)?,
+            Some(path) => Tokens::open(path, source, output)?,
         };
         let training = tokens.len - (tokens.len as f64 * source.validation) as usize;
         check_length(&tokens.name, training, length, ("training", ""))?;

@@ -1,6 +1,6 @@
 //! A rank's streams of copies between page-locked memory and its GPU, one per direction.
 
-use super::stream::Stream;
+use super::stream::{Stream, StreamPriority};
 use super::timeline::Lane;
 use crate::Result;
 use std::sync::OnceLock;
@@ -24,7 +24,7 @@ impl CopyStreams {
         if let Some(stream) = place.get() {
             return Ok(stream);
         }
-        let stream = Stream::new(false)?;
+        let stream = Stream::new(StreamPriority::Usual)?;
         Ok(place.get_or_init(|| stream))
     }
 }

@@ -8,7 +8,7 @@ use super::matmul::Blas;
 use super::memory::{Pool, Usage, no_room};
 use super::pinned::Spare;
 use super::staging::Staging;
-use super::stream::{Fence, Stream};
+use super::stream::{Fence, Stream, StreamPriority};
 use super::timeline::{Lane, Timeline};
 use crate::operations::{Matmul, Rounding};
 use crate::shapes::Write;
@@ -67,7 +67,7 @@ impl Runtime {
     pub(crate) fn new(gpu: Arc<Gpu>, options: Options, emitter: &Emitter) -> Result<Arc<Self>> {
         gpu.context.enter()?;
         let pool = Pool::new(gpu.context.clone(), gpu.stocks.clone());
-        let compute = Stream::new(false)?;
+        let compute = Stream::new(StreamPriority::Usual)?;
         let timeline = OnceLock::new();
         if emitter.is_heard() {
             let _ = timeline.set(Timeline::new(emitter, &compute)?);
@@ -78,7 +78,7 @@ impl Runtime {
             staging: Staging::default(),
             spare: Spare::new(gpu.context.clone(), options.threads),
             compute,
-            communication: Stream::new(true)?,
+            communication: Stream::new(StreamPriority::Urgent)?,
             copies: CopyStreams::default(),
             blas: Blas::new(&pool, options.tf32)?,
             scratch: Mutex::default(),

@@ -7,6 +7,13 @@ use cudarc::driver::{result, sys};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The priority of a stream: a GPU prefers the work of urgent ones.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum StreamPriority {
+    Usual,
+    Urgent,
+}
+
 /// A queue of work on a GPU, in order.
 pub(super) struct Stream {
     handle: sys::CUstream,
@@ -20,10 +27,13 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// Returns a stream of the current context; the GPU prefers the work of urgent streams.
-    pub(super) fn new(urgent: bool) -> Result<Self> {
+    /// Returns a stream of the current context.
+    pub(super) fn new(priority: StreamPriority) -> Result<Self> {
         let (least, greatest) = result::stream::get_priority_range().named("cuCtxGetStreamPriorityRange")?;
-        let priority = if urgent { greatest } else { least };
+        let priority = match priority {
+            StreamPriority::Usual => least,
+            StreamPriority::Urgent => greatest,
+        };
         let kind = result::stream::StreamKind::NonBlocking;
         let handle =
             result::stream::create_with_priority(kind, priority).named("cuStreamCreateWithPriority")?;

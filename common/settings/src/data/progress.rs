@@ -11,6 +11,15 @@ const SILENT: Duration = Duration::from_secs(2);
 /// Time between two lines if there is no terminal.
 const EVERY: Duration = Duration::from_secs(10);
 
+/// Whether the progress of encoding a large text is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgressOutput {
+    /// One process of a job prints it.
+    Printed,
+    /// The others do not.
+    Silent,
+}
+
 /// The progress of encoding a text.
 pub(super) struct EncodingProgress {
     /// The name of the text in messages.

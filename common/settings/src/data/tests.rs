@@ -9,7 +9,7 @@ fn ids(length: u16, validation: f64, shuffle: Option<u64>) -> (tempfile::TempDir
     std::fs::write(&path, (0..length).flat_map(u16::to_le_bytes).collect::<Vec<u8>>()).unwrap();
     let format = TokenFormat::U16;
     let source = DataSource { path: Some(path), format, validation, shuffle, ..DataSource::default() };
-    let data = Data::open(&source, length.into(), 8, false).unwrap();
+    let data = Data::open(&source, length.into(), 8, ProgressOutput::Silent).unwrap();
     (dir, data)
 }
 
@@ -94,7 +94,7 @@ fn minmax((least, most): (u32, u32), token: u32) -> (u32, u32) {
 fn a_split_that_is_too_short_is_told_how_to_grow() {
     let opened = |validation| {
         let source = DataSource { validation, ..DataSource::default() };
-        Data::open(&source, 256, 128, false)
+        Data::open(&source, 256, 128, ProgressOutput::Silent)
     };
     assert!(opened(0.5).is_ok());
     let said = opened(1e-6).unwrap_err().to_string();

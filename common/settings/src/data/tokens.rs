@@ -2,7 +2,7 @@
 
 use super::container::{self, Contents};
 use super::encoded;
-use super::progress::EncodingProgress;
+use super::progress::{EncodingProgress, ProgressOutput};
 use super::source::{DataSource, PROMPT};
 use crate::corpus;
 use crate::error::{Failure, Result};
@@ -70,12 +70,12 @@ impl Tokens {
     }
 
     /// Opens a file. Its tokens are stored as `source` says, unless the file's header says
-    /// otherwise. Text for a tokenizer is encoded to another file, and its progress printed if
-    /// `reports_progress`.
+    /// otherwise. Text for a tokenizer is encoded to another file; `output` says whether its
+    /// progress is printed.
     ///
     /// # Errors
     /// A usage failure if it cannot be read, is empty, or does not hold such tokens.
-    pub(super) fn open(path: &Path, source: &DataSource, reports_progress: bool) -> Result<Self> {
+    pub(super) fn open(path: &Path, source: &DataSource, output: ProgressOutput) -> Result<Self> {
         let unreadable = |error| unreadable(path, &error);
         let name = format!("--data {}", path.display());
         // The file is checked before it is opened: opening a pipe without a writer blocks.
@@ -94,7 +94,8 @@ impl Tokens {
         let found = found.map_err(|why| Failure::usage(format!("{name} {why}")))?;
         let encoded = found.is_none() && source.is_encoded();
         let file = if encoded {
-            let progress = reports_progress.then(|| EncodingProgress::new(&name, metadata.len()));
+            let progress =
+                (output == ProgressOutput::Printed).then(|| EncodingProgress::new(&name, metadata.len()));
             encoded::encode(source, file, &name, progress)?
         } else {
             file

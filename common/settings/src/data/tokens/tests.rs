@@ -7,7 +7,8 @@ fn open(bytes: &[u8], format: TokenFormat) -> (tempfile::TempDir, Result<Tokens>
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ids.bin");
     std::fs::write(&path, bytes).unwrap();
-    let tokens = Tokens::open(&path, &DataSource { format, ..DataSource::default() }, false);
+    let source = DataSource { format, ..DataSource::default() };
+    let tokens = Tokens::open(&path, &source, ProgressOutput::Silent);
     (dir, tokens)
 }
 
