@@ -21,7 +21,7 @@ fn a_rank_whose_connection_breaks_before_the_proof_tries_again() {
 
 /// Rank 0 listens no more then. The job is not disturbed.
 #[test]
-fn a_rank_that_is_started_again_once_the_job_has_begun_is_told_that_it_may_have_joined() {
+fn a_rank_that_is_started_again_once_the_job_has_begun_reads_that_it_may_have_joined() {
     let again = Barrier::new(2);
     let met = meet(&place(2, PATIENT), |place| {
         let joined = join(&place).unwrap();
