@@ -180,7 +180,7 @@ impl Hooks {
     }
 
     /// Emits the start of a layer's `pass` in micro-batch `micro`, shown as a pass over `unit`. Its
-    /// end is emitted when the returned span is dropped.
+    /// end is emitted by [`LayerSpan::end`], or when the returned span is dropped.
     pub(crate) fn layer(&self, pass: Pass, unit: UnitId, micro: MicroBatch) -> LayerSpan {
         let span = self.rank.begin_pass(pass, unit, micro.index);
         let slept = self.is_active(Kind::Slow).then(|| self.slept.clone());
@@ -189,7 +189,7 @@ impl Hooks {
 }
 
 /// A layer's pass in progress.
-#[must_use = "the pass ends when this is dropped"]
+#[must_use = "the pass ends when this is dropped; call `end` after a pass that succeeded"]
 pub(crate) struct LayerSpan {
     _pass: PassSpan,
     /// In processor time: the process may be stopped within a layer.

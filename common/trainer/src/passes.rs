@@ -274,8 +274,12 @@ impl Passes {
             SavedLayer::Head(saved) => Ok(CompleteLayer::Head(saved)),
             SavedLayer::Block(saved) if self.keep == Keep::Everything => block(*saved),
             SavedLayer::Block(saved) => {
-                let _span = self.hooks.layer(Pass::Recompute, self.loans.shown_for(layer), micro);
-                self.hooks.phase(Phase::Recompute, || block(*saved))
+                let span = self.hooks.layer(Pass::Recompute, self.loans.shown_for(layer), micro);
+                self.hooks.phase(Phase::Recompute, || {
+                    let complete = block(*saved)?;
+                    span.end();
+                    Ok(complete)
+                })
             }
         }
     }
