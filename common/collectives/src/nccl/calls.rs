@@ -4,12 +4,20 @@ use super::raw::{
     Code, Config, Functions, Handle, IN_PROGRESS, INVALID_ARGUMENT, NO_COLOR, REMOTE_ERROR, SUCCESS, SUM,
     SYSTEM_ERROR, Stream, UniqueId,
 };
-use device::DType;
+use device::{DType, DeviceError};
 use events::Operation;
 use std::ffi::{c_int, c_void};
 
 /// A result whose error is NCCL's, in words: the call, and NCCL's message.
 pub(crate) type Result<T> = std::result::Result<T, String>;
+
+/// The name under which a [`DeviceError`] reports an error of NCCL.
+pub(crate) const NCCL: &str = "NCCL";
+
+/// Returns the device's error for an error of NCCL.
+pub(crate) fn nccl_error(reason: String) -> DeviceError {
+    DeviceError::Cuda { call: NCCL, reason }
+}
 
 /// An error that a communicator has.
 #[derive(Clone, Debug, PartialEq, Eq)]

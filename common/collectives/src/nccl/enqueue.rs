@@ -1,11 +1,10 @@
 //! From a call that all ranks agree about to NCCL's queue.
 
-use super::calls::{CallState, Transfer};
+use super::calls::{CallState, Transfer, nccl_error};
 use super::watched_communicator::{HostBarrier, WatchedCommunicator, stopwatch};
 use crate::call_id::CallId;
 use crate::core::call::{Call, Signature};
 use crate::core::observer::Observer;
-use device::DeviceError;
 use device::cuda::{Communication, Launching};
 use std::cell::RefCell;
 
@@ -52,12 +51,11 @@ pub(crate) fn enqueue(
     transfers: &[Transfer],
     stream: &Communication<'_>,
 ) -> device::Result<()> {
-    let nccl = |reason| DeviceError::Cuda { call: "NCCL", reason };
     let ready = watched.step();
     let _launching = match watched.host_barrier {
         HostBarrier::AroundEnqueue => {
             let give_up = give_up_at_timeout(watched, Some(call.id()), Some(ready), &call.observer);
-            watched.pass_barrier(ready, &give_up).map_err(nccl)?;
+            watched.pass_barrier(ready, &give_up).map_err(nccl_error)?;
             Some(Launching::begin())
         }
         HostBarrier::Never | HostBarrier::AfterEnqueue => None,
@@ -65,14 +63,14 @@ pub(crate) fn enqueue(
     // SAFETY: all ranks agree about operation, lengths and types, and enqueue in the same order;
     // the calls enqueued before have settled. The callers keep the buffers in place until `wait`
     // has put the call's fence before the rank's next computation.
-    let state = unsafe { watched.communicator.enqueue(transfers, stream.handle()) }.map_err(nccl)?;
+    let state = unsafe { watched.communicator.enqueue(transfers, stream.handle()) }.map_err(nccl_error)?;
     let step = watched.step();
     let give_up = give_up_at_timeout(watched, Some(call.id()), Some(step), &call.observer);
     if state == CallState::Running {
-        watched.communicator.settle(&give_up).map_err(nccl)?;
+        watched.communicator.settle(&give_up).map_err(nccl_error)?;
     }
     if watched.host_barrier != HostBarrier::Never {
-        watched.pass_barrier(step, &give_up).map_err(nccl)?;
+        watched.pass_barrier(step, &give_up).map_err(nccl_error)?;
     }
     Ok(())
 }

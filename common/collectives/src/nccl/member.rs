@@ -4,7 +4,7 @@
 //! names missing ranks, passes on failures, and moves the buffers that lie in main memory. A call
 //! is handed to NCCL only once all ranks have issued it and agree.
 
-use super::calls::{CommunicatorMember, Transfer};
+use super::calls::{CommunicatorMember, NCCL, Transfer};
 use super::communicator::Communicator;
 use super::enqueue::{enqueue, give_up_at_timeout, transfers};
 use super::memory_probe::MemoryProbe;
@@ -114,7 +114,7 @@ impl NcclMember {
     /// be an earlier one.
     fn fail_call(&self, watched: &WatchedCommunicator, call: &Call, error: DeviceError) -> CollectiveError {
         let (reason, by_nccl) = match error {
-            DeviceError::Cuda { call: "NCCL", reason } => (format!("NCCL reports: {reason}"), true),
+            DeviceError::Cuda { call: NCCL, reason } => (format!("NCCL reports: {reason}"), true),
             other => (other.to_string(), false),
         };
         if watched.communicator.blames_another() {

@@ -1,6 +1,6 @@
 //! NCCL's own calls, one after the other: the baseline for measuring the layer above them.
 
-use super::calls::{CallState, Transfer};
+use super::calls::{CallState, Transfer, nccl_error};
 use super::communicator::Communicator;
 use super::setup::Setup;
 use crate::CollectiveError;
@@ -9,7 +9,7 @@ use crate::core::call::{BufferShape, Call, Signature};
 use crate::core::observer::Observer;
 use crate::group::Group;
 use device::cuda::Runtime;
-use device::{Buffer, DeviceError};
+use device::Buffer;
 use events::Operation;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,7 +67,6 @@ impl Repeater {
         self.runtime.synchronize()?;
         let began = Instant::now();
         let Some(communicator) = &self.communicator else { return Ok(began.elapsed()) };
-        let nccl = |reason| DeviceError::Cuda { call: "NCCL", reason };
         let give_up = || {
             let failed = self.control.failure(Some(call.id())).map(|error| error.to_string());
             failed.or_else(|| (began.elapsed() > self.timeout).then(|| "it timed out".to_string()))
@@ -76,9 +75,9 @@ impl Repeater {
             for _ in 0..calls {
                 // SAFETY: the ranks have agreed about operation, length and type, and each repeats
                 // the call as often; the buffer is borrowed until the GPU is done, below.
-                let state = unsafe { communicator.enqueue(&[transfer], stream.handle()) }.map_err(nccl)?;
+                let state = unsafe { communicator.enqueue(&[transfer], stream.handle()) }.map_err(nccl_error)?;
                 if state == CallState::Running {
-                    communicator.settle(&give_up).map_err(nccl)?;
+                    communicator.settle(&give_up).map_err(nccl_error)?;
                 }
             }
             Ok(())
@@ -87,7 +86,7 @@ impl Repeater {
             if let Some(reason) = give_up() {
                 communicator.abort();
                 self.runtime.synchronize()?;
-                return Err(nccl(reason));
+                return Err(nccl_error(reason));
             }
             std::thread::yield_now();
         }

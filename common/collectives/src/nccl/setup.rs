@@ -1,6 +1,6 @@
 //! How ranks get communicators, and what can prevent it.
 
-use super::calls::CommunicatorMember;
+use super::calls::{CommunicatorMember, nccl_error};
 use super::communicator::Communicator;
 use super::memory_probe::{MemoryProbe, Uuid};
 use super::raw::{Functions, OLDEST, UniqueId};
@@ -79,11 +79,10 @@ pub fn version() -> Result<Version, DeviceError> {
     let functions = Functions::get()?;
     let version = Version(functions.version());
     if version < Version(OLDEST) {
-        let reason = format!(
-            "NCCL {version} is too old: version {} or newer is needed (pip install -U nvidia-nccl-cu13)",
+        return Err(nccl_error(format!(
+            "version {version} is too old: {} or newer is needed (pip install -U nvidia-nccl-cu13)",
             Version(OLDEST)
-        );
-        return Err(DeviceError::Cuda { call: "NCCL", reason });
+        )));
     }
     Ok(version)
 }

@@ -166,7 +166,9 @@ impl Inputs {
                 transfers.wait(crossing)?;
                 Ok(input)
             }
-            None => Err(RankError::Other(format!("the input of block {block} was not fetched"))),
+            None => Err(RankError::Other(format!(
+                "the input of block {block} was not fetched; this is a bug in this program"
+            ))),
         }
     }
 

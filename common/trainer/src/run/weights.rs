@@ -174,7 +174,11 @@ impl Worker<'_> {
                     writer.write(full, tensor, slot.range());
                     match wait_for_writer(writing_channel, Some(writer))? {
                         Some(Reply::Written(full)) => full,
-                        _ => return Err(other("the weights were published before all were written")),
+                        _ => {
+                            return Err(other(
+                                "the weights were published before all were written; this is a bug in this program",
+                            ));
+                        }
                     }
                 }
                 None => {

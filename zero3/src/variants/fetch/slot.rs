@@ -84,15 +84,15 @@ impl Slot {
 
     /// Starts to fetch `unit`'s shard from where it is stored.
     pub(super) fn start(&mut self, unit: UnitId, rank: &Rank, parameters: &UnitBuffers) -> Result<()> {
-        let missing = Error::Missing { unit, what: "parameters" };
         let label = TransferLabel { class: Class::Parameters, unit };
-        self.state = match parameters.storage(unit).ok_or(missing.clone())? {
+        self.state = match parameters.storage(unit).ok_or(Error::Missing { unit, what: "parameters" })? {
             Storage::Buffer(shard) => {
                 let out = self.buffer.slice_mut(0..shard.len());
                 SlotState::Copying(unit, rank.transfers.copy_or_borrow(label, out, shard.view())?)
             }
             Storage::Disk(extent, _) => {
-                let staging = self.staging.take().ok_or(missing)?;
+                let no_buffer = Error::NoBuffer { unit, what: "staging buffer" };
+                let staging = self.staging.take().ok_or(no_buffer)?;
                 let from = OnDisk::first(label, extent, extent.bytes());
                 let read = rank.transfers.read(from, staging);
                 SlotState::Reading(unit, Box::new(read))

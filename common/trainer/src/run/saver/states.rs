@@ -20,7 +20,10 @@ impl Saver {
             for state in TrainingState::ALL {
                 let (slice, storage) = states.optimizer.state(unit, state, states.parameters)?;
                 let StateStorage::Memory(state) = storage else {
-                    return Err(other("a state on disk is not copied"));
+                    return Err(other(format!(
+                        "unit {unit}: its {state:?} is on disk, but this checkpoint copies states in memory; \
+                         this is a bug in this program"
+                    )));
                 };
                 let state = state.slice(part.start - slice.start..part.end - slice.start);
                 self.rank
