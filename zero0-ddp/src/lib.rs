@@ -85,7 +85,7 @@ impl Stage for Ddp {
         self.gradients.put_all(summed);
         let norm = local_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
         let grad_norm = update.unscale_norm(norm);
-        // The update clips and unscales gradients. There is none after an overflow.
+        // `scaled` also clips and unscales the gradients. After an overflow there is no update.
         let Some(scaled) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };

@@ -77,7 +77,7 @@ impl Stage for Zero2 {
         self.gradients.finish(&self.rank, summed)?;
         let norm = self.gradients.norm(&self.rank)?;
         let grad_norm = update.unscale_norm(norm);
-        // The update clips and unscales gradients. There is none after an overflow.
+        // `scaled` also clips and unscales the gradients. After an overflow there is no update.
         let Some(scaled) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };

@@ -17,7 +17,7 @@ use events::header::Sharded;
 use prediction::{BackwardPrefetch, Strategy};
 use sharding::{
     Buckets, FullGradients, FullParameters, GatherWindow, GradientShards, MicroBatch, Optimizer, Rank,
-    Result, UnitBuffers, UnitId, Update, UpdateBuffers, UpdatedShardSink, buckets::bucket,
+    Result, UnitBuffers, UnitId, Update, UpdateBuffers, buckets::bucket,
 };
 use std::rc::Rc;
 use trainer::{Setup, Stage, StageKind, StageStates, StepOutcome};
@@ -81,7 +81,7 @@ impl Stage for Zero3 {
             Residency::Persistent => self.parameters.put(full.unit, full.buffer),
             Residency::KeepForBackward => self.window.keep(full),
             Residency::FreeAfterPass => {
-                let (source, context) = self.shards();
+                let (source, context) = self.source_and_context();
                 source.before_free(&full, pass, context)?;
                 self.window.free(full);
                 self.gather_ahead(pass, BackwardPrefetch::Post)?;
@@ -112,14 +112,14 @@ impl Stage for Zero3 {
         self.gradients.finish(&self.rank, summed)?;
         let norm = self.gradients.norm(&self.rank)?;
         let grad_norm = update.unscale_norm(norm);
-        // The update clips and unscales gradients. There is none after an overflow.
+        // `scaled` also clips and unscales the gradients. After an overflow there is no update.
         let Some(scaled) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
         // Only persistent units are gathered here.
         let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
         self.optimizer.update(&self.rank, scaled, buffers.with_gathers(&mut self.gathers))?;
-        let (source, context) = self.shards();
+        let (source, context) = self.source_and_context();
         source.after_update(context)?;
         Ok(StepOutcome { grad_norm, skipped: false })
     }
@@ -127,8 +127,8 @@ impl Stage for Zero3 {
     fn continue_update(&mut self, unit: UnitId) -> Result<()> {
         let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
         // Forward gathers from updated shards.
-        let sink = Some(&mut self.source as &mut dyn UpdatedShardSink);
-        let buffers = UpdateBuffers { sink, ..buffers.with_gathers(&mut self.gathers) };
+        let buffers =
+            UpdateBuffers { sink: self.source.sink(), ..buffers.with_gathers(&mut self.gathers) };
         self.optimizer.continue_until(&self.rank, unit, buffers)
     }
 
@@ -152,7 +152,7 @@ impl Zero3 {
             self.continue_update(unit)?;
         }
         let rank = self.rank.clone();
-        let (source, context) = self.shards();
+        let (source, context) = self.source_and_context();
         let (group, shard) = source.shard(unit, pass, context)?;
         let (index, size) = (group.rank() as usize, group.size() as usize);
         let elements = shard.len();
@@ -165,7 +165,7 @@ impl Zero3 {
     }
 
     /// Borrows the shard source and the state that it reads.
-    fn shards(&mut self) -> (&mut ShardSource, ShardContext<'_>) {
+    fn source_and_context(&mut self) -> (&mut ShardSource, ShardContext<'_>) {
         let Zero3 { rank, parameters, optimizer, window, source, .. } = self;
         (source, ShardContext { rank, parameters, optimizer, window })
     }

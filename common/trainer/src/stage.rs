@@ -138,7 +138,8 @@ pub trait Stage {
     /// If the rank is out of memory.
     fn acquire_gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients>;
 
-    /// Takes back a unit's complete gradients and queues their reduction, which may run while
+    /// Takes back a unit's gradients of micro-batch `micro`. A stage reduces them after every
+    /// micro-batch, or accumulates them and reduces after the last. The reduction may run while
     /// earlier units still compute.
     ///
     /// # Errors
@@ -152,9 +153,7 @@ pub trait Stage {
     ///
     /// # Errors
     /// If a transfer fails.
-    fn abort_step(&mut self) -> Result<()> {
-        Ok(())
-    }
+    fn abort_step(&mut self) -> Result<()>;
 
     /// Clips gradients, updates the slices that this rank owns, and makes full parameters
     /// consistent again. If the loss is scaled and gradients overflowed on any rank, all ranks skip

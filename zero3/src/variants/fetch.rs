@@ -17,7 +17,7 @@ use super::{Residency, ResidencyPolicy};
 use device::{Class, Place, View};
 use events::Pass;
 use offload::TransferLabel;
-use sharding::{Error, GatherWindow, Rank, Result, Schedule, UnitId};
+use sharding::{Error, GatherWindow, Rank, Result, Schedule, UnitId, UpdatedShardSink};
 use slot::{Slot, SlotState};
 use std::ops::Range;
 use std::sync::Arc;
@@ -158,54 +158,6 @@ impl ShardFetcher {
         self.start(&wanted, &mut context)
     }
 
-    /// Accepts elements `range` of `unit`'s updated shard, which forward gathers next. Once the
-    /// shard is complete, starts to copy it to the device.
-    ///
-    /// # Errors
-    /// If no slot is free, or a kernel or a transfer fails.
-    pub fn accept_updated(
-        &mut self,
-        rank: &Rank,
-        unit: UnitId,
-        range: Range<usize>,
-        shard: View<'_>,
-    ) -> Result<()> {
-        let (is_complete, elements) = (Some(range.end) == self.offloaded_len[unit], range.end);
-        let missing = Error::NoBuffer { unit, what: "slot for its updated shard" };
-        let label = TransferLabel { class: Class::Parameters, unit };
-        let slot = match self.slots.iter().position(|slot| slot.unit() == Some(unit)) {
-            Some(slot) => &mut self.slots[slot],
-            None => self.assign_slot(&[]).ok_or(missing)?,
-        };
-        slot.state = SlotState::Filling(unit);
-        let out = slot.buffer.slice_mut(0..elements);
-        let from = match &mut slot.staging {
-            Some(staging) => {
-                rank.kernels().copy(staging.slice_mut(range), shard)?;
-                staging.slice(0..elements)
-            }
-            None => shard,
-        };
-        if is_complete {
-            slot.state = SlotState::Copying(unit, rank.transfers.copy_or_borrow(label, out, from)?);
-        }
-        Ok(())
-    }
-
-    /// True if [`ShardFetcher::accept_updated`] finds a slot for `unit`.
-    pub fn has_room(&self, unit: UnitId) -> bool {
-        self.slots.iter().any(|slot| slot.unit() == Some(unit) || slot.is_available(&[]))
-    }
-
-    /// True if waiting for the copy of `unit`'s shard to the device would block.
-    pub fn would_wait(&self, rank: &Rank, unit: UnitId) -> bool {
-        let blocks = |slot: &Slot| match &slot.state {
-            SlotState::Copying(of, crossing) => *of == unit && rank.transfers.would_wait(crossing),
-            _ => false,
-        };
-        self.slots.iter().any(blocks)
-    }
-
     /// Notes that `pass` is about to free `unit`, and starts to fetch the next shards, as far as
     /// slots are free.
     ///
@@ -320,5 +272,50 @@ impl ShardFetcher {
             }
         }
         Ok(())
+    }
+}
+
+impl UpdatedShardSink for ShardFetcher {
+    /// Stores the range in a slot. Once the shard is complete, starts to copy it to the device.
+    /// Fails if no slot is free.
+    fn accept_updated(
+        &mut self,
+        rank: &Rank,
+        unit: UnitId,
+        range: Range<usize>,
+        parameters: View<'_>,
+    ) -> Result<()> {
+        let (is_complete, elements) = (Some(range.end) == self.offloaded_len[unit], range.end);
+        let missing = Error::NoBuffer { unit, what: "slot for its updated shard" };
+        let label = TransferLabel { class: Class::Parameters, unit };
+        let slot = match self.slots.iter().position(|slot| slot.unit() == Some(unit)) {
+            Some(slot) => &mut self.slots[slot],
+            None => self.assign_slot(&[]).ok_or(missing)?,
+        };
+        slot.state = SlotState::Filling(unit);
+        let out = slot.buffer.slice_mut(0..elements);
+        let from = match &mut slot.staging {
+            Some(staging) => {
+                rank.kernels().copy(staging.slice_mut(range), parameters)?;
+                staging.slice(0..elements)
+            }
+            None => parameters,
+        };
+        if is_complete {
+            slot.state = SlotState::Copying(unit, rank.transfers.copy_or_borrow(label, out, from)?);
+        }
+        Ok(())
+    }
+
+    fn has_room(&self, unit: UnitId) -> bool {
+        self.slots.iter().any(|slot| slot.unit() == Some(unit) || slot.is_available(&[]))
+    }
+
+    fn would_wait(&self, rank: &Rank, unit: UnitId) -> bool {
+        let blocks = |slot: &Slot| match &slot.state {
+            SlotState::Copying(of, crossing) => *of == unit && rank.transfers.would_wait(crossing),
+            _ => false,
+        };
+        self.slots.iter().any(blocks)
     }
 }

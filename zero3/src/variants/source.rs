@@ -12,36 +12,12 @@ use collectives::Group;
 use device::View;
 use events::Pass;
 use sharding::{FullParameters, Rank, Result, UnitId, UpdatedShardSink};
-use std::ops::Range;
 use trainer::Setup;
 
 /// Provides the shards that a pass gathers.
 pub struct ShardSource {
     secondary: Option<SecondaryShards>,
     fetcher: Option<ShardFetcher>,
-}
-
-impl UpdatedShardSink for ShardSource {
-    fn has_room(&self, unit: UnitId) -> bool {
-        self.fetcher.as_ref().is_none_or(|fetcher| fetcher.has_room(unit))
-    }
-
-    fn would_wait(&self, rank: &Rank, unit: UnitId) -> bool {
-        self.fetcher.as_ref().is_some_and(|fetcher| fetcher.would_wait(rank, unit))
-    }
-
-    fn accept_updated(
-        &mut self,
-        rank: &Rank,
-        unit: UnitId,
-        range: Range<usize>,
-        parameters: View<'_>,
-    ) -> Result<()> {
-        match &mut self.fetcher {
-            Some(fetcher) => fetcher.accept_updated(rank, unit, range, parameters),
-            None => Ok(()),
-        }
-    }
 }
 
 impl ShardSource {
@@ -53,6 +29,11 @@ impl ShardSource {
         let (rank, partition) = (&setup.rank, &setup.partition);
         let secondary = SecondaryShards::new(rank, partition, setup.precision.parameters)?;
         Ok(ShardSource { secondary, fetcher: ShardFetcher::new(setup)? })
+    }
+
+    /// Returns the receiver of updated shards; `None` if parameters are stored on the device.
+    pub fn sink(&mut self) -> Option<&mut (dyn UpdatedShardSink + 'static)> {
+        self.fetcher.as_mut().map(|fetcher| fetcher as _)
     }
 
     /// Returns the group in which `pass` gathers `unit`, and this rank's shard of it: its own
