@@ -1,4 +1,5 @@
-//! How ranks that share memory coordinate: issue, arrive, work, done, and poison at any point.
+//! How ranks that share memory coordinate a collective: issue, enter, exit, settle. The group may
+//! fail at any point.
 //!
 //! Every collective has a slot. A rank *issues* by publishing its buffers there. Once all ranks
 //! have arrived, their calls are compared, and each rank may *enter*, move its part of the
@@ -62,7 +63,8 @@ impl<C: AsRef<Signature>> Coordinator<C> {
         }
     }
 
-    fn fail(&self, state: &mut GroupState<C>, failure: Failure) -> Failure {
+    /// Sets the group's failure, unless it has one. Returns its failure.
+    fn set_failure(&self, state: &mut GroupState<C>, failure: Failure) -> Failure {
         if state.failure.is_none() {
             state.failure = Some(failure.clone());
             self.notify(state);
@@ -98,7 +100,7 @@ impl<C: AsRef<Signature>> Coordinator<C> {
                 self.notify(&state);
             }
             // Every member learns of the failure when it waits, this one included.
-            Err(failure) => drop(self.fail(&mut state, failure)),
+            Err(failure) => drop(self.set_failure(&mut state, failure)),
         }
         Ok(state.link_free)
     }
@@ -120,7 +122,7 @@ impl<C: AsRef<Signature>> Coordinator<C> {
             let missing = slot.missing();
             if let Some(&member) = missing.iter().find(|&&member| state.departed[member]) {
                 let culprit = self.global_ranks[member];
-                return Err(self.fail(&mut state, Failure { culprit, cause: Cause::Departed }));
+                return Err(self.set_failure(&mut state, Failure { culprit, cause: Cause::Departed }));
             }
             state = self.wait(state, &mut deadline, &self.global_ranks_of(&missing), Awaited::Issue)?;
         }
@@ -204,8 +206,8 @@ impl<C: AsRef<Signature>> Coordinator<C> {
     }
 
     /// Fails the group, unless it has failed already. Returns its failure.
-    pub(crate) fn poison(&self, failure: Failure) -> Failure {
-        self.fail(&mut lock(&self.state), failure)
+    pub(crate) fn fail(&self, failure: Failure) -> Failure {
+        self.set_failure(&mut lock(&self.state), failure)
     }
 
     /// Notes that `member` will issue nothing more.
@@ -285,7 +287,7 @@ impl<C: AsRef<Signature>> Coordinator<C> {
             Err(culprit) => {
                 let reporter = self.global_ranks[deadline.context.member];
                 return Err(
-                    self.fail(&mut state, deadline.context.timeout_failure(reporter, culprit, awaited))
+                    self.set_failure(&mut state, deadline.context.timeout_failure(reporter, culprit, awaited))
                 );
             }
         };

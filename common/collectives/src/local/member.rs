@@ -64,7 +64,7 @@ impl Shared {
 
     /// Fails the group and its sub-groups, unless they have failed already.
     fn poison(&self, failure: &Failure) {
-        let first = self.coordinator.poison(failure.clone());
+        let first = self.coordinator.fail(failure.clone());
         for child in lock(&self.children).values() {
             child.poison(&first);
         }

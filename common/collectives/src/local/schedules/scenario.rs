@@ -121,7 +121,7 @@ impl Player {
 
     pub(super) fn poison(&self) {
         let cause = Cause::Poisoned { during: "a test".into(), reason: "it wanted to".into() };
-        self.coordinator.poison(Failure { culprit: self.member as u32, cause });
+        self.coordinator.fail(Failure { culprit: self.member as u32, cause });
     }
 
     /// Gives up a call as a dropped pending collective does.
