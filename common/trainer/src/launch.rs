@@ -24,7 +24,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Mutex, Once};
 use std::thread::ScopedJoinHandle;
-use std::time::Instant;
 
 /// The ranks that run in this process.
 pub(crate) enum Ranks {
@@ -152,7 +151,7 @@ pub(crate) fn run_single(plan: &Plan, group: Group, observer: &Observer<'_>) -> 
         run_rank(plan, group, |rank| {
             let outcome = all(&rank);
             // Afterwards the rank leaves its group, and may linger for the others.
-            plan.stop.ended.get_or_init(Instant::now);
+            plan.stop.note_rank_ended();
             outcome
         })
     };
@@ -235,7 +234,7 @@ fn transfers(
     let offload = &plan.config.offload;
     let limits = WaitLimits {
         group: Some(group.watch()),
-        stop: Some(plan.stop.flag.clone()),
+        stop: Some(plan.stop.flag()),
         timeout: Some(plan.config.timeout),
     };
     let options = offload::Options {

@@ -22,7 +22,6 @@ use settings::findings::Findings;
 use settings::machine::not_started;
 use settings::{Config, Failure, Given, Result, communication, process};
 use std::net::TcpStream;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Returns the signal that ended `plan`'s run before its last step or validation, given the number
@@ -30,7 +29,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// if the run is complete.
 fn early_exit_signal(plan: &Plan, steps: usize) -> Option<i32> {
     let is_early = plan.first_step() as usize + steps < plan.config.steps as usize
-        || plan.stop.lacks_validation.load(Ordering::Relaxed);
+        || plan.stop.lacks_validation();
     is_early.then(|| plan.stop.exit_signal())
 }
 
@@ -234,7 +233,7 @@ fn on_screen(
         };
         let ranks = std::thread::Builder::new().spawn_scoped(scope, launch);
         let ranks = ranks.map_err(|error| Failure::run(not_started("the ranks", &error)))?;
-        let screen = screen::live(subscription, watch.pace.clone(), options, plan.stop.flag.clone());
+        let screen = screen::live(subscription, watch.pace.clone(), options, plan.stop.flag());
         let listening = after_screen(plan, watch, speed, output, screen.as_ref().ok());
         let outcome = signals::explain_delay(&plan.stop, plan.stops_after(), || ranks.join())
             .unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
@@ -311,7 +310,7 @@ fn after_screen(
         return Ok(());
     }
     if let Some(Departure::Signal(signal)) = departure {
-        plan.stop.signal.store(*signal, Ordering::Relaxed);
+        plan.stop.set_signal(*signal);
     }
     // The run is about to end: from now on Ctrl-C ends the process at once.
     signals::stop_on_signal(plan, Some(watch.pace.clone()))

@@ -13,7 +13,6 @@ use settings::size::human;
 use settings::{hardware, precision};
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -91,7 +90,7 @@ pub(crate) fn farewell(plan: &Plan, report: &Report, watched: &events::HubReport
     let early = done < plan.config.steps as usize;
     if early {
         lines.push(format!("ended early, as asked: {done} of {} steps are done", plan.config.steps));
-    } else if plan.stop.lacks_validation.load(Ordering::Relaxed) {
+    } else if plan.stop.lacks_validation() {
         lines.push(
             "ended early, as asked: all steps are done, but the last validation was interrupted".into(),
         );

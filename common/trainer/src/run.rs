@@ -10,14 +10,15 @@ use crate::rank_error::{RankError, Result};
 use crate::resume::ResumeState;
 use crate::stage::{Setup, Stage, StepOutcome};
 use collectives::{ControlChannel, Topic};
+use device::Place;
 use events::What;
 use model::{Batch, Losses};
 use prediction::Moment;
 use report::Measured;
 use settings::fault::Phase;
 use sharding::{LossScaler, MicroBatch, OffloadPlacement, Rank, Update};
+use std::ops::ControlFlow;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 mod exchange;
 mod record;
@@ -162,14 +163,13 @@ impl<'a> Worker<'a> {
     fn train_steps(&mut self) -> Result<()> {
         let plan = self.plan;
         for step in plan.first_step()..plan.config.steps {
-            let stop = self.step(step)?;
-            if stop {
+            if self.step(step)?.is_break() {
                 if plan.config.validates_after(step) {
-                    plan.stop.lacks_validation.store(true, Ordering::Relaxed);
+                    plan.stop.note_missing_validation();
                 }
                 break;
             }
-            if plan.config.validates_after(step) && self.validate()? {
+            if plan.config.validates_after(step) && self.validate()?.is_break() {
                 break;
             }
             if plan.checkpoints_after(step) {
@@ -179,8 +179,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Runs one optimizer step. True if a rank has seen a stop request.
-    fn step(&mut self, step: u32) -> Result<bool> {
+    /// Runs one optimizer step. Breaks if a rank has seen a stop request.
+    fn step(&mut self, step: u32) -> Result<ControlFlow<()>> {
         self.begin(step)?;
         let count = self.plan.config.micro_batches;
         let mut losses = Vec::new();
@@ -227,9 +227,9 @@ impl<'a> Worker<'a> {
         self.hooks.gradient_scale(scale) as f32
     }
 
-    /// Updates the weights with the gradients of all micro-batches, and records the step. True if a
-    /// rank has seen a stop request.
-    fn update(&mut self, losses: Vec<Losses>) -> Result<bool> {
+    /// Updates the weights with the gradients of all micro-batches, and records the step. Breaks
+    /// if a rank has seen a stop request.
+    fn update(&mut self, losses: Vec<Losses>) -> Result<ControlFlow<()>> {
         let (hooks, plan) = (self.hooks.clone(), self.plan);
         // The host waits here for a GPU, which computed these losses before backward.
         let wait = |sum, losses: Losses| Ok::<_, RankError>(sum + losses.wait()?);
@@ -244,7 +244,7 @@ impl<'a> Worker<'a> {
         if !agreed.any_rank_saving {
             self.advance_checkpoint()?;
         }
-        Ok(agreed.stop)
+        Ok(agreed.control_flow())
     }
 
     /// Updates the weights, or skips the update if gradients overflowed, and agrees with the other
@@ -266,8 +266,8 @@ impl<'a> Worker<'a> {
         Ok((outcome, agreed))
     }
 
-    /// Computes the loss on the validation part. True if a rank has seen a stop request.
-    fn validate(&mut self) -> Result<bool> {
+    /// Computes the loss on the validation part. Breaks if a rank has seen a stop request.
+    fn validate(&mut self) -> Result<ControlFlow<()>> {
         let Worker { plan, rank, hooks, stage, passes, samples, .. } = self;
         let count = plan.evaluation_batches;
         let before = rank.transfers.moved();
@@ -282,11 +282,11 @@ impl<'a> Worker<'a> {
         };
         let outcome = hooks.phase(Phase::Evaluate, || rank.device.uncounted(batches));
         if matches!(outcome, Err(RankError::Stopped)) {
-            plan.stop.lacks_validation.store(true, Ordering::Relaxed);
+            plan.stop.note_missing_validation();
         }
-        let Agreed { loss, stop, .. } = outcome?;
-        self.record.validation(loss, rank.transfers.moved() - before);
-        Ok(stop)
+        let agreed = outcome?;
+        self.record.validation(agreed.loss, rank.transfers.moved() - before);
+        Ok(agreed.control_flow())
     }
 
     /// Reads the meters, then saves the last checkpoint and the weights.
@@ -294,7 +294,7 @@ impl<'a> Worker<'a> {
         let measured = self.record.finish()?;
         let (plan, hooks) = (self.plan, self.hooks.clone());
         let weights_blake3 = hooks.phase(Phase::Save, || {
-            plan.stop.training.fetch_sub(1, Ordering::Relaxed);
+            plan.stop.note_training_done();
             self.stage.states().optimizer.free_buffers();
             // The checkpoint comes first: only training makes it again.
             self.save_last_checkpoint()?;
@@ -302,7 +302,8 @@ impl<'a> Worker<'a> {
         })?;
         // The device's peak is that of training; saving counts in main memory and on disk only.
         let mut memory = record::peaks(self.rank.device.ledger());
-        memory[..1].clone_from_slice(&measured.memory[..1]);
+        let device = Place::Device.index();
+        memory[device] = measured.memory[device].clone();
         Ok(Measured { weights_blake3, memory, unsaved: self.save_error.take(), ..measured })
     }
 

@@ -9,7 +9,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::{flag, low_level};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -59,10 +58,7 @@ fn stop_on(requests: impl Iterator<Item = i32>, plan: &Plan, pace: Option<Arc<Pa
     let listen = move || {
         let mut first: Option<Instant> = None;
         for signal in signals.forever() {
-            if !stop.is_set() {
-                stop.signal.store(signal, Ordering::Relaxed);
-            }
-            let requested = stop.flag.swap(true, Ordering::AcqRel);
+            let requested = stop.request(signal);
             if let Some(pace) = &pace {
                 pace.cancel();
             }
@@ -115,10 +111,11 @@ pub(crate) fn explain_delay<T>(request: &StopRequest, unit: &str, wait: impl FnO
 }
 
 fn explain(request: &StopRequest, unit: &str) {
-    match request.training.load(Ordering::Relaxed) {
-        0 => events::complain!(
+    if request.is_training() {
+        events::complain!("stopping after the current {unit}; Ctrl-C or SIGTERM ends the run at once");
+    } else {
+        events::complain!(
             "the run's results are being written; Ctrl-C or SIGTERM ends the run at once, without them"
-        ),
-        _ => events::complain!("stopping after the current {unit}; Ctrl-C or SIGTERM ends the run at once"),
+        );
     }
 }

@@ -13,16 +13,16 @@ use std::time::Instant;
 /// A request to end a run early, and the progress of the ranks of this process.
 pub(crate) struct StopRequest {
     /// Set by the screen, a signal or a test.
-    pub(crate) flag: Arc<AtomicBool>,
+    flag: Arc<AtomicBool>,
     /// The signal that requested the stop, here or in another process of the job, or the signal of
     /// the key that did; 0 for other keys, and before a request.
-    pub(crate) signal: AtomicI32,
+    signal: AtomicI32,
     /// True once the stop has interrupted a validation, or prevented one.
-    pub(crate) lacks_validation: AtomicBool,
+    lacks_validation: AtomicBool,
     /// Number of ranks that still train. At 0, checkpoint and weights are being written.
-    pub(crate) training: AtomicUsize,
-    /// When the rank of this process stopped needing its peers.
-    pub(crate) ended: OnceLock<Instant>,
+    training: AtomicUsize,
+    /// When this process's rank finished and no longer needed its peers.
+    ended: OnceLock<Instant>,
     points: Mutex<StopPoints>,
 }
 
@@ -49,6 +49,55 @@ impl StopRequest {
     /// True once the run is to stop.
     pub(crate) fn is_set(&self) -> bool {
         self.flag.load(Ordering::Acquire)
+    }
+
+    /// Returns the flag that requests the stop once it is set.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        self.flag.clone()
+    }
+
+    /// Requests a stop because of `signal`. Returns whether one was requested already; the signal
+    /// of that request stays.
+    pub(crate) fn request(&self, signal: i32) -> bool {
+        if !self.is_set() {
+            self.set_signal(signal);
+        }
+        self.flag.swap(true, Ordering::AcqRel)
+    }
+
+    /// Sets the signal that requested the stop.
+    pub(crate) fn set_signal(&self, signal: i32) {
+        self.signal.store(signal, Ordering::Relaxed);
+    }
+
+    /// Notes that the stop has interrupted a validation, or prevented one.
+    pub(crate) fn note_missing_validation(&self) {
+        self.lacks_validation.store(true, Ordering::Relaxed);
+    }
+
+    /// True once the stop has interrupted a validation, or prevented one.
+    pub(crate) fn lacks_validation(&self) -> bool {
+        self.lacks_validation.load(Ordering::Relaxed)
+    }
+
+    /// Notes that one more rank has finished training. Every rank calls it once.
+    pub(crate) fn note_training_done(&self) {
+        self.training.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// True while a rank of this process trains. Afterwards checkpoint and weights are written.
+    pub(crate) fn is_training(&self) -> bool {
+        self.training.load(Ordering::Relaxed) > 0
+    }
+
+    /// Notes that this process's rank has finished and no longer needs its peers.
+    pub(crate) fn note_rank_ended(&self) {
+        self.ended_at();
+    }
+
+    /// Returns when this process's rank finished. If it has not, it counts as finished now.
+    pub(crate) fn ended_at(&self) -> Instant {
+        *self.ended.get_or_init(Instant::now)
     }
 
     /// Returns the signal that the process ends with if the run is ended early: SIGINT if a key
@@ -149,8 +198,9 @@ mod tests {
     /// Returns a request of one process, which has received `signal`; none if it is 0.
     fn request(signal: i32) -> StopRequest {
         let request = StopRequest::new(Arc::default(), 1);
-        request.signal.store(signal, Ordering::Relaxed);
-        request.flag.store(signal != 0, Ordering::Release);
+        if signal != 0 {
+            assert!(!request.request(signal));
+        }
         request
     }
 

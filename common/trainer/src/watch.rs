@@ -82,7 +82,7 @@ impl Watch {
     /// Waits for the last events of other processes. Call it when the run is over.
     pub(crate) fn wait_for_last_events(&self, stop: &StopRequest) {
         if let Some(inlets) = &self.inlets {
-            inlets.finish(*stop.ended.get_or_init(Instant::now) + LAST_EVENTS);
+            inlets.finish(stop.ended_at() + LAST_EVENTS);
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::plan::Plan;
 use crate::rank_error::{RankError, Result, other};
 use report::Measured;
 use sharding::Rank;
+use std::ops::ControlFlow;
 
 /// Returns the measurements of all ranks, in rank order; those of other processes come through the
 /// group. Steps and validations, which are the same on every rank, are kept of this rank alone.
@@ -45,6 +46,13 @@ pub(super) struct Agreed {
     pub(super) stop: bool,
     /// True if any rank is busy with a save.
     pub(super) any_rank_saving: bool,
+}
+
+impl Agreed {
+    /// Breaks if any rank has seen a stop request.
+    pub(super) fn control_flow(&self) -> ControlFlow<()> {
+        if self.stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
 }
 
 /// Agrees with the other ranks; `status` is this rank's.

@@ -50,8 +50,8 @@ pub(super) struct Record<'a> {
     /// The time for which an interrupted step continued the previous update; `None` if no step or
     /// validation was interrupted.
     interrupted: Option<Duration>,
-    /// The counters as of the last complete step, or the validation and the checkpoint after it.
-    counted: Counted,
+    /// The meters as of the last complete step, or the validation and the checkpoint after it.
+    readings: MeterReadings,
 }
 
 /// Returns the peaks of `ledger`, by place.
@@ -65,7 +65,7 @@ pub(super) fn peaks(ledger: &Ledger) -> Vec<Peaks> {
 
 /// A rank's traffic, transfers and kernels, and where its time went.
 #[derive(Clone, Copy)]
-struct Counted {
+struct MeterReadings {
     usage: Usage,
     /// The cost of updates after the steps that began them.
     after_steps: AfterStep,
@@ -87,7 +87,7 @@ impl<'a> Record<'a> {
             starts_fresh: false,
             began: rank.emitter.begin(),
             interrupted: None,
-            counted: Counted {
+            readings: MeterReadings {
                 usage: Usage::now(&rank),
                 after_steps: AfterStep::default(),
                 clocks: hooks.clocks(),
@@ -132,9 +132,9 @@ impl<'a> Record<'a> {
         self.rank.emitter.emit(What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
         self.report(RunEvent::Step(&row, self.rank.device.ledger().peak_total(Place::Device)));
         self.steps.push(row);
-        self.counted.after_steps = after_steps;
+        self.readings.after_steps = after_steps;
         self.fresh_starts += u64::from(self.starts_fresh);
-        self.count();
+        self.read_meters();
         Ok(())
     }
 
@@ -157,16 +157,16 @@ impl<'a> Record<'a> {
         self.rank.emitter.emit(What::Evaluated { step, loss });
         self.evaluations.push((step, loss));
         self.validation_transfers = self.validation_transfers + moved;
-        self.count();
+        self.read_meters();
         self.report(RunEvent::Validation(step, loss));
     }
 
     /// Counts a checkpoint between two steps. Called when this rank may train again.
     pub(super) fn checkpoint(&mut self) {
         self.checkpoints += 1;
-        let before = self.counted.usage.transfers;
-        self.count();
-        self.other_transfers = self.other_transfers + (self.counted.usage.transfers - before);
+        let before = self.readings.usage.transfers;
+        self.read_meters();
+        self.other_transfers = self.other_transfers + (self.readings.usage.transfers - before);
     }
 
     /// Reports `event` to the observer.
@@ -177,15 +177,16 @@ impl<'a> Record<'a> {
     /// Records that a step or a validation is interrupted, after the update of the previous step is
     /// complete. Updates have cost `after_steps` so far.
     pub(super) fn interrupted(&mut self, after_steps: AfterStep) {
-        let AfterStep { time, usage } = after_steps - self.counted.after_steps;
+        let AfterStep { time, usage } = after_steps - self.readings.after_steps;
         self.interrupted = Some(time);
-        self.counted.usage = self.counted.usage + usage;
-        PhaseSeconds::new(time, usage).add_to(&mut self.counted.clocks, Phase::Step);
+        self.readings.usage = self.readings.usage + usage;
+        PhaseSeconds::new(time, usage).add_to(&mut self.readings.clocks, Phase::Step);
     }
 
-    fn count(&mut self) {
-        self.counted.usage = Usage::now(&self.rank);
-        self.counted.clocks = self.hooks.clocks();
+    /// Reads the meters again.
+    fn read_meters(&mut self) {
+        self.readings.usage = Usage::now(&self.rank);
+        self.readings.clocks = self.hooks.clocks();
     }
 
     /// Reads the meters once training is over. The result lacks the weights' hash, and on a GPU the
@@ -201,8 +202,8 @@ impl<'a> Record<'a> {
         let memory = peaks(ledger);
         let Peaks { classes: peaks, total: total_peak } = memory[Place::Device.index()].clone();
         let gpu = GpuRow::of(self.rank.number(), device)?;
-        let Counted { usage: Usage { traffic, to_neighbours, transfers, kernels, .. }, clocks, .. } =
-            self.counted;
+        let MeterReadings { usage: Usage { traffic, to_neighbours, transfers, kernels, .. }, clocks, .. } =
+            self.readings;
         let kernels = match (&gpu, self.interrupted) {
             (None, _) => kernels.to_vec(),
             (Some(_), None) => device.spent()?,

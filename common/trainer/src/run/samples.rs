@@ -29,7 +29,7 @@ impl<'a> Samples<'a> {
     /// If main memory has no room for them, or the data cannot be read any more.
     pub(super) fn training(&self, micro: MicroBatch) -> Result<Tokens> {
         let step = self.hooks.step_of_samples();
-        let first = self.first(step) + (micro.index * self.samples()) as u64;
+        let first = self.first_sample(step) + (micro.index * self.samples_per_micro_batch()) as u64;
         self.tokens(Split::Training, first)
     }
 
@@ -38,7 +38,7 @@ impl<'a> Samples<'a> {
     /// # Errors
     /// As [`Samples::training`].
     pub(super) fn validation(&self, index: usize) -> Result<Tokens> {
-        self.tokens(Split::Validation, (index * self.samples()) as u64)
+        self.tokens(Split::Validation, (index * self.samples_per_micro_batch()) as u64)
     }
 
     /// Returns how many tokens of the current step carry a loss, on all ranks together.
@@ -47,7 +47,7 @@ impl<'a> Samples<'a> {
     /// If the data cannot be read any more.
     pub(super) fn training_targets(&self) -> Result<u64> {
         let step = self.hooks.step();
-        self.targets(Split::Training, self.first(step)..self.first(step + 1))
+        self.targets(Split::Training, self.first_sample(step)..self.first_sample(step + 1))
     }
 
     /// Returns how many tokens of a validation carry a loss, on all ranks together.
@@ -55,21 +55,21 @@ impl<'a> Samples<'a> {
     /// # Errors
     /// As [`Samples::training_targets`].
     pub(super) fn validation_targets(&self) -> Result<u64> {
-        let all = self.plan.evaluation_batches * self.samples();
+        let all = self.plan.evaluation_batches * self.samples_per_micro_batch();
         self.targets(Split::Validation, 0..all as u64)
     }
 
-    /// Returns the samples of a micro-batch on all ranks.
-    fn samples(&self) -> usize {
+    /// Returns the number of samples in a micro-batch, over all ranks.
+    fn samples_per_micro_batch(&self) -> usize {
         self.plan.config.world_size * self.plan.config.batch_size
     }
 
     /// Returns the first sample of a step: the one after all that were read before it.
-    fn first(&self, step: u32) -> u64 {
+    fn first_sample(&self, step: u32) -> u64 {
         let Config { micro_batches, sequence_length, .. } = self.plan.config;
         let since = u64::from(step.wrapping_sub(self.plan.first_step()));
         let before = self.plan.tokens_before() / sequence_length as u64;
-        before + since * (micro_batches * self.samples()) as u64
+        before + since * (micro_batches * self.samples_per_micro_batch()) as u64
     }
 
     /// Returns how many tokens carry a loss in these samples of `split`; 1 if none does, so that
