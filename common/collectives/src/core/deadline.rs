@@ -8,14 +8,14 @@ use super::context::CallContext;
 use super::stopwatch::Stopwatch;
 use std::time::Duration;
 
-/// The longest pause between two looks at the clock, whatever the timeout.
+/// The longest pause between two polls, whatever the timeout.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The shortest pause between two looks at the clock.
+/// The shortest pause between two polls.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Returns how often a wait looks at the clock. While the process is stopped it cannot look, and
-/// one such interval counts as waiting; so it is a small part of `timeout`.
+/// Returns the interval between two polls of a wait. While the process is stopped it cannot poll,
+/// and one such interval counts as waiting; so it is a small part of `timeout`.
 pub(crate) fn poll_interval(timeout: Duration) -> Duration {
     (timeout / 10).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
 }
@@ -41,27 +41,27 @@ impl<'a> Deadline<'a> {
         Deadline { context: *context, stopwatch, blocked: Duration::ZERO, published: None, spun: false }
     }
 
-    /// Returns how long to wait for `ranks`, at least one, before the next look. The result is at
-    /// least [`MIN_POLL_INTERVAL`]: while the run is paused the remaining time stands still, and a
-    /// shorter wait would spin.
+    /// Updates the clock, publishes a long wait for `ranks`, at least one, and returns how long to
+    /// wait before the next poll. The result is at least [`MIN_POLL_INTERVAL`]: while the run is
+    /// paused the remaining time stands still, and a shorter wait would spin.
     ///
     /// # Errors
     /// The rank to blame, once the timeout is over: the first of `ranks` that is not blocked.
-    pub(crate) fn left(&mut self, ranks: &[u32]) -> Result<Duration, u32> {
-        self.left_at(self.stopwatch.run(self.context.paused()), ranks)
+    pub(crate) fn poll(&mut self, ranks: &[u32]) -> Result<Duration, u32> {
+        self.poll_at(self.stopwatch.run_time(self.context.paused()), ranks)
     }
 
-    /// Does what [`Deadline::left`] does, after `run` of the run's time.
-    fn left_at(&mut self, run: Duration, ranks: &[u32]) -> Result<Duration, u32> {
+    /// Polls at `now`, in run time since the start.
+    fn poll_at(&mut self, now: Duration, ranks: &[u32]) -> Result<Duration, u32> {
         let waiter = self.context.waiter;
         let timeout = waiter.timeout();
-        let look = poll_interval(timeout);
+        let interval = poll_interval(timeout);
         let before = self.stopwatch.waited();
-        let waited = self.stopwatch.look_at(run);
+        let waited = self.stopwatch.poll_at(now);
         let passed = waited.saturating_sub(before);
         let waited = waited.min(waiter.since_delivery(self.context.paused()));
         let mut culprit = ranks[0];
-        if waited >= look {
+        if waited >= interval {
             match ranks.iter().find(|&&rank| !waiter.is_blocked(rank)) {
                 Some(&rank) => culprit = rank,
                 None => self.blocked = timeout.min(self.blocked + passed),
@@ -77,7 +77,7 @@ impl<'a> Deadline<'a> {
             self.published = None;
             return Err(culprit);
         }
-        Ok(left.clamp(MIN_POLL_INTERVAL, look))
+        Ok(left.clamp(MIN_POLL_INTERVAL, interval))
     }
 }
 

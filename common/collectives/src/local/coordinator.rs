@@ -282,7 +282,7 @@ impl<C: AsRef<Signature>> Coordinator<C> {
         ranks: &[u32],
         awaited: Awaited,
     ) -> GroupResult<MutexGuard<'a, GroupState<C>>> {
-        let left = match deadline.left(ranks) {
+        let left = match deadline.poll(ranks) {
             Ok(left) => left,
             Err(culprit) => {
                 let reporter = self.global_ranks[deadline.context.member];

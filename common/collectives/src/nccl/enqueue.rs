@@ -23,7 +23,7 @@ pub(crate) fn give_up_at_timeout<'a>(
         if watched.control.failure(call).is_some() {
             return Some("the group has failed".into());
         }
-        if waited.borrow_mut().look(watched.paused(observer)) < watched.timeout {
+        if waited.borrow_mut().poll(watched.paused(observer)) < watched.timeout {
             return None;
         }
         let (culprit, reason) = watched.blame_for_timeout(step);

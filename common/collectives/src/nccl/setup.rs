@@ -266,7 +266,7 @@ impl<'a> Setup<'a> {
         let waited = RefCell::new(stopwatch(Duration::ZERO, self.timeout));
         let give_up = || {
             let failed = self.control.failure(None).map(|error| error.to_string());
-            let timed_out = || waited.borrow_mut().look(Duration::ZERO) > self.timeout;
+            let timed_out = || waited.borrow_mut().poll(Duration::ZERO) > self.timeout;
             failed.or_else(|| timed_out().then(|| self.blame_for_timeout()))
         };
         communicator

@@ -51,7 +51,7 @@ fn watch_all(given: &Receiver<Weak<WatchedCommunicator>>) {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             all.retain(|watched| watched.strong_count() > 0);
-            for watched in all.iter().filter_map(Weak::upgrade).filter(|watched| watched.look()) {
+            for watched in all.iter().filter_map(Weak::upgrade).filter(|watched| watched.check()) {
                 aborts.spawn(move || watched.abort());
             }
         }

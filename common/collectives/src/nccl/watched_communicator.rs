@@ -179,8 +179,8 @@ impl WatchedCommunicator {
         self.communicator.abort();
     }
 
-    /// Looks for a failure once. True if the communicator is to be aborted now.
-    pub(super) fn look(&self) -> bool {
+    /// Checks for a failure once. True if the communicator is to be aborted now.
+    pub(super) fn check(&self) -> bool {
         if self.over.load(Ordering::Acquire) {
             return false;
         }
@@ -268,7 +268,7 @@ impl WatchedCommunicator {
             let ready = self.runtime.has_reached(&oldest.ready).unwrap_or(false);
             oldest.waited = ready.then(|| stopwatch(paused, self.timeout));
         }
-        Some(oldest.waited.as_mut()?.look(paused))
+        Some(oldest.waited.as_mut()?.poll(paused))
     }
 
     /// Returns which member caused an error of NCCL's. Where NCCL has lost another rank, waits
@@ -279,7 +279,7 @@ impl WatchedCommunicator {
         }
         let waited = lock(&self.lost)
             .get_or_insert_with(|| stopwatch(Duration::ZERO, self.timeout))
-            .look(Duration::ZERO);
+            .poll(Duration::ZERO);
         if waited < self.timeout { Verdict::Wait } else { Verdict::Blame(self.member_behind(step)) }
     }
 

@@ -76,7 +76,7 @@ impl Connections {
                     stopwatch = start();
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_tick(&error) && stopwatch.look(Duration::ZERO) < timeout => {
+                Err(error) if is_tick(&error) && stopwatch.poll(Duration::ZERO) < timeout => {
                     stalled(stopwatch.waited());
                 }
                 Err(error) => {

@@ -71,9 +71,9 @@ fn time_under_hold_does_not_count() {
     let script = script(TINY);
     let mut deadline = start(&script);
     wait(Duration::from_micros(1));
-    assert_eq!(deadline.left(&[1]), Err(1));
+    assert_eq!(deadline.poll(&[1]), Err(1));
     script.0.paused.set(seconds(60));
-    assert!(deadline.left(&[1]).is_ok());
+    assert!(deadline.poll(&[1]).is_ok());
 }
 
 /// A timeout of ten seconds, of which three pass before a stop of a minute.
@@ -81,10 +81,10 @@ fn time_under_hold_does_not_count() {
 fn time_in_which_the_process_is_stopped_does_not_count() {
     let script = script(seconds(10));
     let mut deadline = start(&script);
-    let mut left = |run: u64| deadline.left_at(seconds(run), &[1]);
-    assert!((1..=3).all(|run| left(run) == Ok(MAX_POLL_INTERVAL)), "it looks again and again");
-    assert!((63..69).all(|run| left(run) == Ok(MAX_POLL_INTERVAL)));
-    assert_eq!(left(70), Err(1));
+    let mut poll = |run: u64| deadline.poll_at(seconds(run), &[1]);
+    assert!((1..=3).all(|run| poll(run) == Ok(MAX_POLL_INTERVAL)), "it polls again and again");
+    assert!((63..69).all(|run| poll(run) == Ok(MAX_POLL_INTERVAL)));
+    assert_eq!(poll(70), Err(1));
 }
 
 /// A timeout of one second, of which three tenths pass before a stop of a minute.
@@ -93,10 +93,10 @@ fn a_stop_uses_up_little_of_a_short_timeout() {
     let tenths = |count: u64| Duration::from_millis(100 * count);
     let script = script(tenths(10));
     let mut deadline = start(&script);
-    let mut left = |run: u64| deadline.left_at(tenths(run), &[1]);
-    assert!((1..=3).all(|run| left(run) == Ok(tenths(1))), "it looks again and again");
-    assert!((603..609).all(|run| left(run) == Ok(tenths(1))));
-    assert_eq!(left(610), Err(1));
+    let mut poll = |run: u64| deadline.poll_at(tenths(run), &[1]);
+    assert!((1..=3).all(|run| poll(run) == Ok(tenths(1))), "it polls again and again");
+    assert!((603..609).all(|run| poll(run) == Ok(tenths(1))));
+    assert_eq!(poll(610), Err(1));
 }
 
 #[test]
@@ -105,9 +105,9 @@ fn the_whole_timeout_is_left_while_a_link_delivers() {
     script.0.since_delivery.set(Duration::ZERO);
     let mut deadline = start(&script);
     wait(Duration::from_micros(1));
-    assert!(deadline.left(&[1]).is_ok());
+    assert!(deadline.poll(&[1]).is_ok());
     script.0.since_delivery.set(TINY);
-    assert_eq!(deadline.left(&[1]), Err(1));
+    assert_eq!(deadline.poll(&[1]), Err(1));
 }
 
 /// A waiting rank publishes which rank it waits for after a tenth of its timeout, again when
@@ -117,7 +117,7 @@ fn a_rank_that_waits_for_a_while_publishes_it() {
     let script = script(seconds(10));
     let mut deadline = start(&script);
     for (run, rank) in [(0, 1), (1, 1), (2, 1), (3, 2)] {
-        assert_eq!(deadline.left_at(seconds(run), &[rank]), Ok(MAX_POLL_INTERVAL));
+        assert_eq!(deadline.poll_at(seconds(run), &[rank]), Ok(MAX_POLL_INTERVAL));
     }
     drop(deadline);
     drop(start(&script));
@@ -130,17 +130,17 @@ fn a_rank_that_waits_for_a_while_publishes_it() {
 fn time_in_which_the_awaited_rank_is_blocked_does_not_count() {
     let script = script(seconds(10));
     let mut deadline = start(&script);
-    let mut looks = |runs: std::ops::Range<u64>, blocked: bool| {
+    let mut polls = |runs: std::ops::Range<u64>, blocked: bool| {
         script.0.blocked.set(if blocked { 2 } else { 0 });
-        runs.into_iter().all(|run| deadline.left_at(seconds(run), &[1]) == Ok(MAX_POLL_INTERVAL))
+        runs.into_iter().all(|run| deadline.poll_at(seconds(run), &[1]) == Ok(MAX_POLL_INTERVAL))
     };
-    assert!(looks(1..9, false) && looks(9..12, true) && looks(12..13, false));
-    assert_eq!(deadline.left_at(seconds(13), &[1]), Err(1));
+    assert!(polls(1..9, false) && polls(9..12, true) && polls(12..13, false));
+    assert_eq!(deadline.poll_at(seconds(13), &[1]), Err(1));
 
     let mut deadline = start(&script);
     script.0.blocked.set(2);
-    assert!((1..20).all(|run| deadline.left_at(seconds(run), &[1]) == Ok(MAX_POLL_INTERVAL)));
-    assert_eq!(deadline.left_at(seconds(20), &[1]), Err(1));
+    assert!((1..20).all(|run| deadline.poll_at(seconds(run), &[1]) == Ok(MAX_POLL_INTERVAL)));
+    assert_eq!(deadline.poll_at(seconds(20), &[1]), Err(1));
 }
 
 /// Of several late ranks, the first that is not blocked is named, without delay.
@@ -149,8 +149,8 @@ fn a_rank_that_is_not_blocked_is_blamed() {
     let script = script(seconds(10));
     let mut deadline = start(&script);
     script.0.blocked.set(2);
-    assert!((1..10).all(|run| deadline.left_at(seconds(run), &[0, 1, 2, 3]) == Ok(MAX_POLL_INTERVAL)));
-    assert_eq!(deadline.left_at(seconds(10), &[0, 1, 2, 3]), Err(2));
+    assert!((1..10).all(|run| deadline.poll_at(seconds(run), &[0, 1, 2, 3]) == Ok(MAX_POLL_INTERVAL)));
+    assert_eq!(deadline.poll_at(seconds(10), &[0, 1, 2, 3]), Err(2));
 }
 
 /// A rank that waits for one that times out must learn of the failure, not of the end of that
@@ -159,7 +159,7 @@ fn a_rank_that_is_not_blocked_is_blamed() {
 fn a_rank_that_times_out_stays_blocked() {
     let script = script(seconds(2));
     let mut deadline = start(&script);
-    while deadline.left_at(deadline.stopwatch.looked + Duration::from_millis(200), &[1]).is_ok() {}
+    while deadline.poll_at(deadline.stopwatch.last_poll + Duration::from_millis(200), &[1]).is_ok() {}
     drop(deadline);
     assert_eq!(*script.0.published.borrow(), [Some(1)]);
 }

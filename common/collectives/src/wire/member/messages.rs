@@ -70,7 +70,7 @@ impl ProcessMember {
             if let Some(culprit) = departed {
                 return Err(self.fail(Failure { culprit, cause: Cause::Departed }));
             }
-            match deadline.left(&missing) {
+            match deadline.poll(&missing) {
                 Ok(left) => self.endpoint.transport.progress(mailbox, seen, left),
                 Err(culprit) => {
                     let reporter = self.global_ranks[self.member];
