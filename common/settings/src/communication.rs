@@ -128,7 +128,7 @@ impl Communication {
         BucketOptions {
             capacity: self.reduce_bucket.unwrap_or(partition.largest()),
             wire: precision.reduce,
-            copied: !self.contiguous_gradients,
+            always_copies: !self.contiguous_gradients,
             overlap: self.overlap,
             last,
         }
@@ -139,7 +139,7 @@ impl Communication {
         BucketOptions {
             capacity: self.allgather_bucket.unwrap_or(partition.largest()),
             wire: precision.parameters,
-            copied: false,
+            always_copies: false,
             overlap: self.overlap,
             last,
         }

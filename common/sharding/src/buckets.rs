@@ -28,12 +28,12 @@ pub type GroupSelector = fn(&Rank) -> &Group;
 /// How units are queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketOptions {
-    /// Number of elements, padding included, with which a bucket closes.
+    /// A bucket closes once it holds this many elements, padding included.
     pub capacity: usize,
     /// The element type that travels.
     pub wire: DType,
-    /// True if buffers of that type are copied, too.
-    pub copied: bool,
+    /// True if a buffer is copied even if it already has the wire type.
+    pub always_copies: bool,
     /// True if the rank continues while a bucket is in flight.
     pub overlap: bool,
     /// The unit that ends a pass.
@@ -187,8 +187,8 @@ impl Buckets {
 
     /// Returns the buffer to hold until the result is back, or `None`, and the buffer that travels.
     fn convert(&self, rank: &Rank, buffer: Buffer) -> Result<(Option<Buffer>, Buffer)> {
-        let BucketOptions { wire, copied, .. } = self.options;
-        if buffer.dtype() == wire && !copied {
+        let BucketOptions { wire, always_copies, .. } = self.options;
+        if buffer.dtype() == wire && !always_copies {
             return Ok((None, buffer));
         }
         let mut converted = rank.device.allocate(Class::CommunicationBuckets, wire, buffer.len())?;

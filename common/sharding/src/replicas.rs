@@ -17,10 +17,9 @@ use std::ops::Range;
 /// once per step.
 pub struct ReplicaSum {
     buckets: Buckets,
-    /// The type that gradients are reduced in within one copy, if that is narrower than f32: sums
-    /// over one copy then come as f32 slices, unrounded where the group sums exactly, and the world's
-    /// sum is rounded to it.
-    rounded: Option<DType>,
+    /// The wire type, if narrower than f32. Each copy's sum then arrives as an f32 slice, and only
+    /// the sum over copies is rounded to this type.
+    narrow: Option<DType>,
     /// True if a sum is rounded in a buffer of its own even if its shard has the rounded type.
     rounds_in_buffer: bool,
     /// Micro-batches per step.
@@ -40,13 +39,13 @@ impl ReplicaSum {
     /// Returns sums of `units` shards of element type `gradients` through buckets with these
     /// options, in steps of `micro_batches` micro-batches.
     pub fn new(options: BucketOptions, gradients: DType, units: usize, micro_batches: usize) -> Self {
-        let rounded = Some(options.wire).filter(|&wire| wire != DType::F32);
-        let in_place = rounded.is_none() && gradients == DType::F32;
-        let f32 = BucketOptions { wire: DType::F32, copied: options.copied && in_place, ..options };
+        let narrow = Some(options.wire).filter(|&wire| wire != DType::F32);
+        let in_place = narrow.is_none() && gradients == DType::F32;
+        let exact = BucketOptions { wire: DType::F32, always_copies: options.always_copies && in_place, ..options };
         ReplicaSum {
-            buckets: Buckets::new(Group::all_reduce, f32).among(replicas),
-            rounded,
-            rounds_in_buffer: options.copied,
+            buckets: Buckets::new(Group::all_reduce, exact).among(replicas),
+            narrow,
+            rounds_in_buffer: options.always_copies,
             micro_batches,
             added: vec![0; units],
             held: (0..units).map(|_| None).collect(),
@@ -71,14 +70,14 @@ impl ReplicaSum {
         (mut gradients, own): (Buffer, Range<usize>),
     ) -> Result<Vec<(UnitId, Buffer)>> {
         let kernels = rank.kernels();
-        let own = if self.rounded.is_some() { 0..shard.len() } else { own };
+        let own = if self.narrow.is_some() { 0..shard.len() } else { own };
         self.added[unit] += 1;
         if self.added[unit] < self.micro_batches {
             kernels.add(shard.view_mut(), gradients.slice(own))?;
             return Ok(vec![(unit, shard)]);
         }
         self.added[unit] = 0;
-        let sum = if self.rounded.is_some() {
+        let sum = if self.narrow.is_some() {
             kernels.add(gradients.view_mut(), shard.view())?;
             self.held[unit] = Some(shard);
             gradients
@@ -117,26 +116,26 @@ impl ReplicaSum {
     /// shard. The next bucket is in flight by then, so the planner counts its buffers, too.
     fn written_back(&mut self, rank: &Rank, summed: Vec<(UnitId, Buffer)>) -> Result<Vec<(UnitId, Buffer)>> {
         let shard = |(unit, sum): (UnitId, Buffer)| match self.held[unit].take() {
-            Some(shard) => Ok((unit, round_into(rank, shard, sum, self.rounded, self.rounds_in_buffer)?)),
+            Some(shard) => Ok((unit, round_into(rank, shard, sum, self.narrow, self.rounds_in_buffer)?)),
             None => Ok((unit, sum)),
         };
         summed.into_iter().map(shard).collect()
     }
 }
 
-/// Rounds `sum` to `rounded` and writes it to `shard`. Rounding needs a buffer of its own, unless
+/// Rounds `sum` to `narrow` and writes it to `shard`. Rounding needs a buffer of its own, unless
 /// the shard has that type and gradients are reduced in place.
 fn round_into(
     rank: &Rank,
     mut shard: Buffer,
     mut sum: Buffer,
-    rounded: Option<DType>,
+    narrow: Option<DType>,
     rounds_in_buffer: bool,
 ) -> Result<Buffer> {
-    if let Some(dtype) = rounded.filter(|&dtype| dtype != shard.dtype() || rounds_in_buffer) {
-        let mut narrow = rank.device.allocate(Class::CommunicationBuckets, dtype, sum.len())?;
-        rank.kernels().copy(narrow.view_mut(), sum.view())?;
-        sum = narrow;
+    if let Some(dtype) = narrow.filter(|&dtype| dtype != shard.dtype() || rounds_in_buffer) {
+        let mut rounded = rank.device.allocate(Class::CommunicationBuckets, dtype, sum.len())?;
+        rank.kernels().copy(rounded.view_mut(), sum.view())?;
+        sum = rounded;
     }
     rank.kernels().copy(shard.view_mut(), sum.view())?;
     Ok(shard)
