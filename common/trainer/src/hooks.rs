@@ -13,7 +13,7 @@ use model::LayerKind;
 use prediction::Moment;
 use report::Clocks;
 use settings::fault::{Kind, Phase};
-use sharding::{AfterStep, MicroBatch, PassSpan, Rank, UnitId, Usage};
+use sharding::{DeferredUpdateCost, MicroBatch, PassSpan, Rank, UnitId, Usage};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -151,9 +151,9 @@ impl Hooks {
         self.faults.fire(phase, self.step(), &self.rank.group)
     }
 
-    /// Moves the cost of an update in forward, `taken`, from forward's clocks to the step's.
-    pub(crate) fn charge_update_to_step(&self, taken: AfterStep) {
-        let seconds = PhaseSeconds::new(taken.time, taken.usage);
+    /// Moves `cost`, of an update that continued in forward, from forward's clocks to the step's.
+    pub(crate) fn charge_update_to_step(&self, cost: DeferredUpdateCost) {
+        let seconds = PhaseSeconds::new(cost.time, cost.usage);
         let mut clocks = self.clocks.get();
         (-seconds).add_to(&mut clocks, Phase::Forward);
         seconds.add_to(&mut clocks, Phase::Step);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 mod inputs;
 mod loans;
-use inputs::Inputs;
+use inputs::OffloadedInputs;
 use loans::Loans;
 
 /// Tokens of one micro-batch: inputs and targets, u32, row by row.
@@ -39,7 +39,7 @@ pub(crate) struct Passes {
     loans: Loans,
     /// Inputs of blocks that are stored beyond the device until backward; `None` if they stay on
     /// it.
-    inputs: Option<Inputs>,
+    offloaded: Option<OffloadedInputs>,
 }
 
 /// The values that a layer's forward saves for its backward.
@@ -60,7 +60,8 @@ enum CompleteLayer {
 
 /// The values that forward saves for backward.
 pub(crate) struct SavedForward {
-    inputs: Buffer,
+    /// The model's input, u32.
+    tokens: Buffer,
     /// Held until backward ends: the planner counts it so.
     _targets: Buffer,
     layers: Vec<SavedLayer>,
@@ -84,8 +85,8 @@ impl Passes {
         let loans = Loans::none(setup.partition.clone());
         let blocks = model.config.layers;
         let len = batch.batch * batch.tokens * model.config.width;
-        let inputs = Inputs::new(rank.clone(), place, blocks, (len, setup.precision.parameters))?;
-        Ok(Passes { rank, model, schedule, batch, keep, hooks, loans, inputs })
+        let offloaded = OffloadedInputs::new(rank.clone(), place, blocks, (len, setup.precision.parameters))?;
+        Ok(Passes { rank, model, schedule, batch, keep, hooks, loans, offloaded })
     }
 
     /// Runs forward over one micro-batch. Returns its losses and the values that backward needs;
@@ -153,7 +154,7 @@ impl Passes {
             Ok(saved)
         })?;
         let losses = losses.unwrap_or_else(|| unreachable!("a model's last layer is its head"));
-        Ok((losses, SavedForward { inputs, _targets: targets, layers }))
+        Ok((losses, SavedForward { tokens: inputs, _targets: targets, layers }))
     }
 
     /// Walks from the embedding to `head`, which receives the last block's output. Returns the
@@ -166,7 +167,7 @@ impl Passes {
         keep: Keep,
         mut head: impl FnMut(&LayerWeights<'_>, Buffer) -> Result<Option<SavedHead>>,
     ) -> Result<Vec<SavedLayer>> {
-        let Passes { rank, model, schedule, hooks, loans, inputs: offloaded, .. } = self;
+        let Passes { rank, model, schedule, hooks, loans, offloaded, .. } = self;
         let visits = schedule.pass(pass);
         let (mut x, mut saved) = (None, Vec::new());
         for (at, &layer) in visits.layers.iter().enumerate() {
@@ -219,7 +220,7 @@ impl Passes {
     ) -> Result<()> {
         let (schedule, model) = (self.schedule.clone(), self.model.clone());
         let visits = &schedule.backward;
-        let SavedForward { inputs, _targets, mut layers } = saved;
+        let SavedForward { tokens, _targets, mut layers } = saved;
         let mut dx: Option<Buffer> = None;
         for (at, &layer) in visits.layers.iter().enumerate() {
             let layer = &model.layout.layers[layer];
@@ -236,7 +237,7 @@ impl Passes {
             let saved = self.recompute(layer, saved, micro)?;
             let span = self.hooks.layer(Pass::Backward, self.loans.shown_for(layer), micro);
             self.loans.acquire_gradients(stage, &visits.first[at], micro)?;
-            dx = self.layer_backward(layer, saved, dx.take(), &inputs)?;
+            dx = self.layer_backward(layer, saved, dx.take(), &tokens)?;
             span.end();
             self.loans.release(stage, &visits.last[at], Pass::Backward)?;
             self.loans.reduce(stage, &visits.last[at], micro)?;
@@ -247,15 +248,15 @@ impl Passes {
     /// Waits until the input of `saved` is back on the device, if it is stored elsewhere, and
     /// starts to fetch the input of `next`, whose backward follows.
     fn restore_input(&mut self, saved: SavedLayer, next: Option<&SavedLayer>) -> Result<SavedLayer> {
-        let Some(inputs) = &mut self.inputs else { return Ok(saved) };
+        let Some(offloaded) = &mut self.offloaded else { return Ok(saved) };
         let saved = match saved {
             SavedLayer::Offloaded(block) => {
-                SavedLayer::Block(Box::new(SavedBlock::of_input(inputs.arrive(block)?)))
+                SavedLayer::Block(Box::new(SavedBlock::of_input(offloaded.arrive(block)?)))
             }
             saved => saved,
         };
         if let Some(SavedLayer::Offloaded(block)) = next {
-            inputs.fetch(*block)?;
+            offloaded.fetch(*block)?;
         }
         Ok(saved)
     }
@@ -291,7 +292,7 @@ impl Passes {
         layer: &Layer,
         saved: CompleteLayer,
         dout: Option<Buffer>,
-        inputs: &Buffer,
+        tokens: &Buffer,
     ) -> Result<Option<Buffer>> {
         let (model, device, batch) = (&self.model, &self.rank.device, self.batch);
         let (weights, mut gradients) = self.loans.weights_and_gradients(layer);
@@ -304,7 +305,7 @@ impl Passes {
                 Ok(Some(model.block_backward(device, &weights, gradients, *saved, dout, batch)?))
             }
             (CompleteLayer::Embedding, Some(dout)) => {
-                model.embed_backward(device, gradients, inputs, dout, batch)?;
+                model.embed_backward(device, gradients, tokens, dout, batch)?;
                 Ok(None)
             }
             (_, None) => unreachable!("backward begins with the head"),
@@ -316,8 +317,8 @@ impl Passes {
     /// # Errors
     /// If the stage fails.
     pub(crate) fn hand_back(&mut self, stage: &mut dyn Stage) -> Result<()> {
-        if let Some(inputs) = &mut self.inputs {
-            inputs.clear()?;
+        if let Some(offloaded) = &mut self.offloaded {
+            offloaded.clear()?;
         }
         self.loans.hand_back(stage)
     }

@@ -150,7 +150,7 @@ impl<'a> Worker<'a> {
                 // All ranks stop before the same layer, so the same part of an update remains on
                 // each.
                 self.stage.finish_update()?;
-                self.record.interrupted(self.stage.states().optimizer.cost_after_step());
+                self.record.interrupted(self.stage.states().optimizer.deferred_cost());
                 self.rank.transfers.wind_down();
                 self.passes.hand_back(&mut self.stage)?;
                 self.rank.group.wind_down();
@@ -214,9 +214,9 @@ impl<'a> Worker<'a> {
     fn forward(&mut self, tokens: &Tokens, micro: MicroBatch) -> Result<(Losses, SavedForward)> {
         let scale = self.gradient_scale();
         let Worker { hooks, stage, passes, .. } = self;
-        let before = stage.states().optimizer.cost_after_step();
+        let before = stage.states().optimizer.deferred_cost();
         let forward = hooks.phase(Phase::Forward, || passes.forward(stage, tokens, micro, scale))?;
-        hooks.charge_update_to_step(stage.states().optimizer.cost_after_step() - before);
+        hooks.charge_update_to_step(stage.states().optimizer.deferred_cost() - before);
         Ok(forward)
     }
 
@@ -236,8 +236,8 @@ impl<'a> Worker<'a> {
         let loss_sum = losses.into_iter().try_fold(0.0, wait)?;
         let update = plan.config.update(hooks.step(), self.updates, self.loss_scale());
         let (outcome, agreed) = hooks.phase(Phase::Step, || self.update_weights(&update, loss_sum))?;
-        let after_steps = self.stage.states().optimizer.cost_after_step();
-        self.record.step(agreed.loss, &update, outcome, after_steps)?;
+        let deferred_cost = self.stage.states().optimizer.deferred_cost();
+        self.record.step(agreed.loss, &update, outcome, deferred_cost)?;
         self.steps += 1;
         self.updates += u32::from(!outcome.skipped);
         self.adjust_loss_scale(outcome.skipped)?;

@@ -42,19 +42,19 @@ pub struct Optimizer {
     units: Vec<OwnSlice>,
     /// `None` if everything that an update needs is stored on the device.
     paging: Option<Paging>,
-    after_step: AfterStep,
+    deferred_cost: DeferredUpdateCost,
 }
 
-/// The total cost of updates of states beyond the device after the steps that began them.
+/// What updates have cost since the steps that began them returned.
 #[derive(Clone, Copy, Default)]
-pub struct AfterStep {
+pub struct DeferredUpdateCost {
     /// The rank's time, without pauses.
     pub time: Duration,
     /// Its traffic and transfers.
     pub usage: Usage,
 }
 
-events::counters! { AfterStep [] time, usage }
+events::counters! { DeferredUpdateCost [] time, usage }
 
 impl Optimizer {
     /// Returns the optimizer that updates `units[u]` of unit u of `partition`. States are stored as
@@ -72,7 +72,7 @@ impl Optimizer {
         let paging = || Paging::new(rank, placement, &units, (parameters, gradients));
         let offloaded = [placement.optimizer, placement.parameters] != [Place::Device; 2];
         let paging = offloaded.then(paging).transpose()?;
-        Ok(Optimizer { partition, units, paging, after_step: AfterStep::default() })
+        Ok(Optimizer { partition, units, paging, deferred_cost: DeferredUpdateCost::default() })
     }
 
     /// Returns the elements of `unit` that this rank updates.
@@ -196,7 +196,7 @@ impl Optimizer {
         Ok(self.paging.as_mut().and_then(|paging| paging.first_missing(rank)))
     }
 
-    /// Runs `body`, and adds its cost to [`AfterStep`] if an update is in progress.
+    /// Runs `body`, and adds its cost to [`DeferredUpdateCost`] if an update is in progress.
     fn counted(
         &mut self,
         rank: &Rank,
@@ -208,14 +208,14 @@ impl Optimizer {
         }
         let (began, before) = (rank.emitter.begin(), Usage::now(rank));
         body(paging, &mut self.units)?;
-        let after = AfterStep { time: rank.emitter.since(began), usage: Usage::now(rank) - before };
-        self.after_step = self.after_step + after;
+        let after = DeferredUpdateCost { time: rank.emitter.since(began), usage: Usage::now(rank) - before };
+        self.deferred_cost = self.deferred_cost + after;
         Ok(())
     }
 
     /// Returns the total cost of updates after the steps that began them.
-    pub fn cost_after_step(&self) -> AfterStep {
-        self.after_step
+    pub fn deferred_cost(&self) -> DeferredUpdateCost {
+        self.deferred_cost
     }
 
     /// Updates this rank's slice of one unit's `parameters` from its slice of `gradients`. These

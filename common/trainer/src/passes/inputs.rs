@@ -10,7 +10,7 @@ use sharding::Rank;
 use std::rc::Rc;
 
 /// The inputs of one micro-batch, by block.
-pub(super) struct Inputs {
+pub(super) struct OffloadedInputs {
     rank: Rc<Rank>,
     place: Place,
     /// The extents of inputs that are stored on disk.
@@ -18,31 +18,31 @@ pub(super) struct Inputs {
     /// The inputs that are stored in main memory.
     held: Vec<Option<Buffer>>,
     /// The input that leaves the device, with its copy in main memory.
-    leaving: Option<Leaving>,
+    outgoing: Option<OutgoingInput>,
     /// The input that is written to disk.
     writing: Option<Staged>,
     /// The input that is fetched.
-    coming: Option<Coming>,
+    incoming: Option<IncomingInput>,
     /// Number of elements of an input.
     len: usize,
     dtype: DType,
 }
 
-struct Leaving {
+struct OutgoingInput {
     block: usize,
     /// Held until the copy is done, since the copy may still read it; the planner counts it until
     /// then.
-    _input: Buffer,
+    sent: Buffer,
     copy: Buffer,
     crossing: Crossing,
 }
 
-enum Coming {
+enum IncomingInput {
     Crossing(Buffer, Crossing),
     Reading(Staged),
 }
 
-impl Inputs {
+impl OffloadedInputs {
     /// Reserves space in `place` for the inputs of `blocks` blocks, each of `len` elements of type
     /// `dtype`; `None` if they stay on the device.
     ///
@@ -61,14 +61,14 @@ impl Inputs {
         let on_disk = if place == Place::Disk { blocks } else { 0 };
         let extents = (0..on_disk).map(extent).collect::<offload::Result<_>>()?;
         let held = (0..blocks).map(|_| None).collect();
-        Ok(Some(Inputs {
+        Ok(Some(OffloadedInputs {
             rank,
             place,
             extents,
             held,
-            leaving: None,
+            outgoing: None,
             writing: None,
-            coming: None,
+            incoming: None,
             len,
             dtype,
         }))
@@ -83,23 +83,23 @@ impl Inputs {
     /// # Errors
     /// If there is no memory for it, or the previous transfer fails.
     pub(super) fn offload(&mut self, block: usize, input: Buffer) -> Result<()> {
-        self.wait_for_leaving()?;
+        self.wait_for_outgoing()?;
         let transfers = &self.rank.transfers;
         let mut copy = match self.place {
             Place::Disk => transfers.staging(self.dtype, self.len)?,
             _ => self.rank.device.allocate_host(Class::Activations, self.dtype, self.len)?,
         };
         let crossing = transfers.copy(Self::label(block), copy.slice_mut(0..self.len), input.view())?;
-        self.leaving = Some(Leaving { block, _input: input, copy, crossing });
+        self.outgoing = Some(OutgoingInput { block, sent: input, copy, crossing });
         Ok(())
     }
 
     /// Waits for the input that leaves, and frees it on the device. Then starts to write it to
     /// disk, if inputs are stored there.
-    fn wait_for_leaving(&mut self) -> Result<()> {
-        let Some(Leaving { block, _input, copy, crossing }) = self.leaving.take() else { return Ok(()) };
+    fn wait_for_outgoing(&mut self) -> Result<()> {
+        let Some(OutgoingInput { block, sent, copy, crossing }) = self.outgoing.take() else { return Ok(()) };
         self.rank.transfers.wait(crossing)?;
-        drop(_input);
+        drop(sent);
         if self.place == Place::Host {
             self.held[block] = Some(copy);
             return Ok(());
@@ -122,7 +122,7 @@ impl Inputs {
     /// # Errors
     /// If a transfer fails.
     pub(super) fn wait_until_offloaded(&mut self) -> Result<()> {
-        self.wait_for_leaving()?;
+        self.wait_for_outgoing()?;
         self.wait_for_write()
     }
 
@@ -132,34 +132,34 @@ impl Inputs {
     /// If there is no room for it.
     pub(super) fn fetch(&mut self, block: usize) -> Result<()> {
         let Rank { transfers, device, .. } = &*self.rank;
-        self.coming = Some(match &self.held[block] {
+        self.incoming = Some(match &self.held[block] {
             Some(held) => {
                 let mut input = device.allocate(Class::Activations, self.dtype, self.len)?;
                 let crossing = transfers.copy(Self::label(block), input.view_mut(), held.view())?;
-                Coming::Crossing(input, crossing)
+                IncomingInput::Crossing(input, crossing)
             }
             None => {
                 let (staging, extent) = (transfers.staging(self.dtype, self.len)?, &self.extents[block]);
                 let from = OnDisk::first(Self::label(block), extent, extent.bytes());
-                Coming::Reading(transfers.read(from, staging))
+                IncomingInput::Reading(transfers.read(from, staging))
             }
         });
         Ok(())
     }
 
-    /// Waits for the input of `block`, which [`Inputs::fetch`] fetches, and returns it.
+    /// Waits for the input of `block`, which [`OffloadedInputs::fetch`] fetches, and returns it.
     ///
     /// # Errors
     /// If there is no room for it, or a transfer fails.
     pub(super) fn arrive(&mut self, block: usize) -> Result<Buffer> {
         let Rank { transfers, device, .. } = &*self.rank;
-        match self.coming.take() {
-            Some(Coming::Crossing(input, crossing)) => {
+        match self.incoming.take() {
+            Some(IncomingInput::Crossing(input, crossing)) => {
                 transfers.wait(crossing)?;
                 self.held[block] = None;
                 Ok(input)
             }
-            Some(Coming::Reading(staged)) => {
+            Some(IncomingInput::Reading(staged)) => {
                 let arrived = transfers.wait_staged(staged)?;
                 let mut input = device.allocate(Class::Activations, self.dtype, self.len)?;
                 let crossing = transfers.copy_to_device(Self::label(block), input.view_mut(), &arrived)?;
@@ -179,10 +179,10 @@ impl Inputs {
     pub(super) fn clear(&mut self) -> Result<()> {
         // Buffers in flight must be freed by the rank's own thread.
         self.wait_for_write()?;
-        if let Some(Coming::Reading(staged)) = self.coming.take() {
+        if let Some(IncomingInput::Reading(staged)) = self.incoming.take() {
             self.rank.transfers.discard(staged)?;
         }
-        self.leaving = None;
+        self.outgoing = None;
         self.held.fill_with(|| None);
         Ok(())
     }

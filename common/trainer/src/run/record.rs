@@ -11,7 +11,7 @@ use events::{Began, Boundary, Operation, What};
 use offload::Moved;
 use report::{Clocks, GpuRow, KernelRow, Measured, Peaks, StepRow, UNTIMED};
 use settings::fault::Phase;
-use sharding::{AfterStep, Rank, Update, Usage};
+use sharding::{DeferredUpdateCost, Rank, Update, Usage};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ pub(super) fn peaks(ledger: &Ledger) -> Vec<Peaks> {
 struct MeterReadings {
     usage: Usage,
     /// The cost of updates after the steps that began them.
-    after_steps: AfterStep,
+    deferred_cost: DeferredUpdateCost,
     clocks: Clocks,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Record<'a> {
             interrupted: None,
             readings: MeterReadings {
                 usage: Usage::now(&rank),
-                after_steps: AfterStep::default(),
+                deferred_cost: DeferredUpdateCost::default(),
                 clocks: hooks.clocks(),
             },
             rank,
@@ -115,7 +115,7 @@ impl<'a> Record<'a> {
     }
 
     /// Records the current step, which is done, with its `loss` over the global batch. Updates have
-    /// cost `after_steps` so far.
+    /// cost `deferred_cost` so far.
     ///
     /// # Errors
     /// The driver's error.
@@ -124,7 +124,7 @@ impl<'a> Record<'a> {
         loss: f64,
         update: &Update,
         outcome: StepOutcome,
-        after_steps: AfterStep,
+        deferred_cost: DeferredUpdateCost,
     ) -> Result<()> {
         self.rank.device.emit_past()?;
         let row = self.row(loss, update, outcome);
@@ -132,7 +132,7 @@ impl<'a> Record<'a> {
         self.rank.emitter.emit(What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
         self.report(RunEvent::Step(&row, self.rank.device.ledger().peak_total(Place::Device)));
         self.steps.push(row);
-        self.readings.after_steps = after_steps;
+        self.readings.deferred_cost = deferred_cost;
         self.fresh_starts += u64::from(self.starts_fresh);
         self.read_meters();
         Ok(())
@@ -175,9 +175,9 @@ impl<'a> Record<'a> {
     }
 
     /// Records that a step or a validation is interrupted, after the update of the previous step is
-    /// complete. Updates have cost `after_steps` so far.
-    pub(super) fn interrupted(&mut self, after_steps: AfterStep) {
-        let AfterStep { time, usage } = after_steps - self.readings.after_steps;
+    /// complete. Updates have cost `deferred_cost` so far.
+    pub(super) fn interrupted(&mut self, deferred_cost: DeferredUpdateCost) {
+        let DeferredUpdateCost { time, usage } = deferred_cost - self.readings.deferred_cost;
         self.interrupted = Some(time);
         self.readings.usage = self.readings.usage + usage;
         PhaseSeconds::new(time, usage).add_to(&mut self.readings.clocks, Phase::Step);
