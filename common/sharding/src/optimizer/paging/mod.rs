@@ -28,7 +28,7 @@ use device::{DType, Place};
 use offload::Transfers;
 use pager::{Pager, Targets, UpdateProgress};
 use piece::{PagedPiece, WriteBack};
-use slot::{Slot, StatesOf};
+use slot::{Slot, StatesOnDisk};
 
 pub use pager::{UpdateBuffers, UpdatedShardSink};
 
@@ -132,7 +132,7 @@ impl Paging {
         let due = self.pieces_ahead + (slots - self.pieces_ahead).div_ceil(calls_left);
         while self.pieces_ahead < left.min(due) {
             let piece = &self.pieces[self.pieces_ahead];
-            let states = StatesOf::new(piece, &units[piece.unit].states.states);
+            let states = StatesOnDisk::new(piece, &units[piece.unit].states.states);
             self.slots[(all + self.pieces_ahead) % slots].move_states(rank, states, Transfers::read);
             self.pieces_ahead += 1;
         }

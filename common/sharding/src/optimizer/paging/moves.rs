@@ -2,7 +2,7 @@
 
 use super::pager::{Pager, UpdateBuffers};
 use super::piece::WriteBack;
-use super::slot::{SlotParameters, StatesOf, missing};
+use super::slot::{SlotParameters, StatesOnDisk, missing};
 use crate::Result;
 use crate::optimizer::States;
 use device::{Class, DType, View};
@@ -10,11 +10,11 @@ use offload::transfers::span;
 use offload::{OnDisk, TransferLabel, Transfers};
 
 impl Pager<'_> {
-    /// Issues the transfers that piece number `next` needs for its update.
-    pub(super) fn fetch(&mut self, next: usize) -> Result<()> {
-        let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
+    /// Issues the transfers that piece number `number` needs for its update.
+    pub(super) fn fetch(&mut self, number: usize) -> Result<()> {
+        let (piece, transfers, index) = (&self.pieces[number], &self.rank.transfers, self.slot_index(number));
         let (unit, elements, slot) = (piece.unit, piece.in_slice.len(), &mut self.slots[index]);
-        let states = StatesOf::new(piece, &self.units[unit].states.states);
+        let states = StatesOnDisk::new(piece, &self.units[unit].states.states);
         slot.move_states(self.rank, states, Transfers::read);
         if let Some(gradients) = &mut slot.gradients {
             let label = TransferLabel { class: Class::Gradients, unit };
@@ -26,13 +26,13 @@ impl Pager<'_> {
             )?);
         }
         // f32 parameters are the master weights that the device updates.
-        if self.dtype == DType::F32 { self.fetch_parameters(next) } else { Ok(()) }
+        if self.dtype == DType::F32 { self.fetch_parameters(number) } else { Ok(()) }
     }
 
-    /// Issues the copy of piece number `next`'s parameters to the device, if they are updated
+    /// Issues the copy of piece number `number`'s parameters to the device, if they are updated
     /// there.
-    fn fetch_parameters(&mut self, next: usize) -> Result<()> {
-        let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
+    fn fetch_parameters(&mut self, number: usize) -> Result<()> {
+        let (piece, transfers, index) = (&self.pieces[number], &self.rank.transfers, self.slot_index(number));
         let (unit, slot) = (piece.unit, &mut self.slots[index]);
         let label = TransferLabel { class: Class::Parameters, unit };
         match piece.write_back {
@@ -56,8 +56,8 @@ impl Pager<'_> {
     }
 
     /// Waits for the transfers that [`Pager::fetch`] has issued.
-    pub(super) fn arrive(&mut self, next: usize) -> Result<()> {
-        let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
+    pub(super) fn arrive(&mut self, number: usize) -> Result<()> {
+        let (piece, transfers, index) = (&self.pieces[number], &self.rank.transfers, self.slot_index(number));
         let (unit, slot) = (piece.unit, &mut self.slots[index]);
         let copies = std::mem::take(&mut slot.incoming_copies);
         match std::mem::take(&mut slot.parameters) {
@@ -76,39 +76,39 @@ impl Pager<'_> {
     }
 
     /// Issues the transfers that write an updated piece back.
-    pub(super) fn leave(&mut self, next: usize) -> Result<()> {
+    pub(super) fn leave(&mut self, number: usize) -> Result<()> {
         // The previous piece's parameters have been copied from the device and are written to disk
         // now.
-        if let Some(before) = next.checked_sub(1) {
+        if let Some(before) = number.checked_sub(1) {
             self.write_copied(before)?;
         }
-        self.write_back(next)?;
+        self.write_back(number)?;
         // Before the states, since a pass reads the parameters again once they are written.
-        if self.pieces[next].write_back == WriteBack::HostToDisk {
-            self.write(next)?;
+        if self.pieces[number].write_back == WriteBack::HostToDisk {
+            self.write(number)?;
         }
-        self.leave_states(next);
+        self.leave_states(number);
         Ok(())
     }
 
-    /// Issues the writes of piece number `next`'s states. With exchanges, also issues the reads for
-    /// the next piece that uses its slot.
-    fn leave_states(&mut self, next: usize) {
-        let (index, then) = (self.slot(next), self.pieces.get(next + self.slots.len()));
-        let (piece, slot) = (&self.pieces[next], &mut self.slots[index]);
-        let of = |piece| StatesOf::new(piece, &self.units[piece.unit].states.states);
+    /// Issues the writes of piece number `number`'s states. With exchanges, also issues the reads
+    /// for the next piece that uses its slot.
+    fn leave_states(&mut self, number: usize) {
+        let (index, next) = (self.slot_index(number), self.pieces.get(number + self.slots.len()));
+        let (piece, slot) = (&self.pieces[number], &mut self.slots[index]);
+        let states_of = |piece| StatesOnDisk::new(piece, &self.units[piece.unit].states.states);
         if self.exchanges
-            && let Some(then) = then
+            && let Some(next) = next
         {
-            slot.exchange_states(self.rank, of(piece), of(then));
+            slot.exchange_states(self.rank, states_of(piece), states_of(next));
         } else {
-            slot.move_states(self.rank, of(piece), Transfers::write);
+            slot.move_states(self.rank, states_of(piece), Transfers::write);
         }
     }
 
-    /// Issues the copy of piece number `next`'s updated parameters.
-    fn write_back(&mut self, next: usize) -> Result<()> {
-        let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
+    /// Issues the copy of piece number `number`'s updated parameters.
+    fn write_back(&mut self, number: usize) -> Result<()> {
+        let (piece, transfers, index) = (&self.pieces[number], &self.rank.transfers, self.slot_index(number));
         let (unit, elements, held) = (piece.unit, piece.in_slice.len(), piece.in_buffer.clone());
         let (slot, label) = (&mut self.slots[index], TransferLabel { class: Class::Parameters, unit });
         let parameters = &mut *self.buffers.parameters;
@@ -142,9 +142,9 @@ impl Pager<'_> {
         Ok(())
     }
 
-    /// Starts to write the parameters of piece number `next` from main memory to the disk.
-    fn write(&mut self, next: usize) -> Result<()> {
-        let (piece, index) = (&self.pieces[next], self.slot(next));
+    /// Starts to write the parameters of piece number `number` from main memory to the disk.
+    fn write(&mut self, number: usize) -> Result<()> {
+        let (piece, index) = (&self.pieces[number], self.slot_index(number));
         let (slot, size) = (&mut self.slots[index], self.dtype.size());
         let (start, bytes) = (piece.in_buffer.start * size, span(&piece.in_buffer, size, piece.is_last));
         let extent = self.buffers.parameters.extent(piece.unit)?;
@@ -155,23 +155,23 @@ impl Pager<'_> {
         Ok(())
     }
 
-    /// Waits for the copy of piece number `next`'s parameters from the device, and starts to write
+    /// Waits for the copy of piece number `number`'s parameters from the device, and starts to write
     /// them to disk. Does nothing if they are stored elsewhere or the write is in flight already.
-    fn write_copied(&mut self, next: usize) -> Result<()> {
-        if self.pieces[next].write_back != WriteBack::DeviceToDisk {
+    fn write_copied(&mut self, number: usize) -> Result<()> {
+        if self.pieces[number].write_back != WriteBack::DeviceToDisk {
             return Ok(());
         }
-        let index = self.slot(next);
+        let index = self.slot_index(number);
         let Some(copy) = self.slots[index].outgoing_copy.take() else { return Ok(()) };
         self.rank.transfers.wait(copy)?;
-        self.write(next)
+        self.write(number)
     }
 
-    /// Waits until the parameters of piece number `next` are on the device, if they are stored
+    /// Waits until the parameters of piece number `number` are on the device, if they are stored
     /// there. After the last piece of a unit, queues the unit in [`UpdateBuffers::gathers`].
-    pub(super) fn land(&mut self, next: usize) -> Result<()> {
-        self.write_copied(next)?;
-        let (piece, index) = (&self.pieces[next], self.slot(next));
+    pub(super) fn land(&mut self, number: usize) -> Result<()> {
+        self.write_copied(number)?;
+        let (piece, index) = (&self.pieces[number], self.slot_index(number));
         let copy = self.slots[index].outgoing_copy.take();
         if let Some(copy) = copy {
             self.rank.transfers.wait(copy)?;

@@ -206,7 +206,7 @@ impl Pager<'_> {
                 (WriteBack::HostToDisk, Some(sink)) => sink.has_room(piece.unit),
                 _ => true,
             };
-            let slot = self.slot(next);
+            let slot = self.slot_index(next);
             if self.progress.fetched == next || !has_room || !self.slots[slot].has_arrived(self.rank) {
                 return Ok(());
             }
@@ -247,15 +247,15 @@ impl Pager<'_> {
         Ok(())
     }
 
-    /// Waits until piece number `next` has arrived, updates it, and issues what leaves it.
-    fn update(&mut self, next: usize) -> Result<()> {
-        self.arrive(next)?;
-        let piece = &self.pieces[next];
+    /// Waits until piece number `number` has arrived, updates it, and issues what leaves it.
+    fn update(&mut self, number: usize) -> Result<()> {
+        self.arrive(number)?;
+        let piece = &self.pieces[number];
         let span = self.rank.begin_pass(Pass::Step, piece.unit, piece.number);
-        self.compute(next)?;
-        self.hand_over(next)?;
+        self.compute(number)?;
+        self.hand_over(number)?;
         drop(span);
-        self.leave(next)?;
+        self.leave(number)?;
         self.progress.updated += 1;
         Ok(())
     }
@@ -269,14 +269,14 @@ impl Pager<'_> {
         Ok(())
     }
 
-    /// Returns the number of the slot of piece number `next`.
-    pub(super) fn slot(&self, next: usize) -> usize {
-        next % self.slots.len()
+    /// Returns the index of the slot of piece number `number`.
+    pub(super) fn slot_index(&self, number: usize) -> usize {
+        number % self.slots.len()
     }
 
-    /// Updates piece number `next`, which has arrived.
-    fn compute(&mut self, next: usize) -> Result<()> {
-        let (piece, index) = (&self.pieces[next], self.slot(next));
+    /// Updates piece number `number`, which has arrived.
+    fn compute(&mut self, number: usize) -> Result<()> {
+        let (piece, index) = (&self.pieces[number], self.slot_index(number));
         let Slot { states, gradients, parameters, on_device, .. } = &mut self.slots[index];
         let gradients = match gradients {
             Some(gradients) if !self.rank.transfers.device_in_main_memory() => {
@@ -297,10 +297,10 @@ impl Pager<'_> {
         own.update(self.rank, operands, self.progress.update)
     }
 
-    /// Hands the updated parameters of piece number `next` over to the sink: a piece that is
+    /// Hands the updated parameters of piece number `number` over to the sink: a piece that is
     /// written to disk next at once, a shard in main memory with its last piece.
-    fn hand_over(&mut self, next: usize) -> Result<()> {
-        let (piece, index) = (&self.pieces[next], self.slot(next));
+    fn hand_over(&mut self, number: usize) -> Result<()> {
+        let (piece, index) = (&self.pieces[number], self.slot_index(number));
         let (unit, staged) = (piece.unit, self.slots[index].parameters.held());
         match (piece.write_back, &mut self.buffers.sink, staged) {
             (WriteBack::HostToDisk, Some(sink), Some(staged)) => {

@@ -14,16 +14,16 @@ use offload::{Crossing, Extent, OnDisk, Staged, TransferLabel, Transfers, paged}
 pub(super) type StateBuffers = [Buffer; TrainingState::ALL.len()];
 
 /// The states of a piece, stored on disk.
-pub(super) struct StatesOf<'a> {
+pub(super) struct StatesOnDisk<'a> {
     piece: &'a PagedPiece,
     extents: &'a [Extent; TrainingState::ALL.len()],
 }
 
-impl<'a> StatesOf<'a> {
+impl<'a> StatesOnDisk<'a> {
     /// Returns the states of `piece`; `None` if they are stored in memory.
     pub(super) fn new(piece: &'a PagedPiece, states: &'a States) -> Option<Self> {
         match states {
-            States::Disk(extents) => Some(StatesOf { piece, extents: &extents[piece.number] }),
+            States::Disk(extents) => Some(StatesOnDisk { piece, extents: &extents[piece.number] }),
             States::Memory { .. } => None,
         }
     }
@@ -187,26 +187,26 @@ impl Slot {
     /// Starts to move a piece's states between these buffers and the disk with `start`, which is
     /// [`Transfers::read`] or [`Transfers::write`]. Does nothing if that has begun or the states
     /// are stored in memory.
-    pub(super) fn move_states(&mut self, rank: &Rank, of: Option<StatesOf<'_>>, start: Start) {
-        let Some(of) = of else { return };
-        let Some(states) = self.states.take_held() else { return };
-        let start = |(number, buffer)| start(&rank.transfers, of.on_disk(number), buffer);
-        self.states = SlotStates::Moving(states.into_iter().enumerate().map(start).collect());
+    pub(super) fn move_states(&mut self, rank: &Rank, states: Option<StatesOnDisk<'_>>, start: Start) {
+        let Some(states) = states else { return };
+        let Some(buffers) = self.states.take_held() else { return };
+        let start = |(number, buffer)| start(&rank.transfers, states.on_disk(number), buffer);
+        self.states = SlotStates::Moving(buffers.into_iter().enumerate().map(start).collect());
     }
 
-    /// Starts to write the states of `leaving` to disk, and then to read those of `coming` into the
+    /// Starts to write the states of `outgoing` to disk, and then to read those of `incoming` into the
     /// same buffers.
     pub(super) fn exchange_states(
         &mut self,
         rank: &Rank,
-        leaving: Option<StatesOf<'_>>,
-        coming: Option<StatesOf<'_>>,
+        outgoing: Option<StatesOnDisk<'_>>,
+        incoming: Option<StatesOnDisk<'_>>,
     ) {
-        let (Some(leaving), Some(coming)) = (leaving, coming) else { return };
+        let (Some(outgoing), Some(incoming)) = (outgoing, incoming) else { return };
         let Some(states) = self.states.take_held() else { return };
         let (mut writes, mut reads) = (Vec::new(), Vec::new());
         for (number, buffer) in states.into_iter().enumerate() {
-            let [to, from] = [&leaving, &coming].map(|states| states.on_disk(number));
+            let [to, from] = [&outgoing, &incoming].map(|states| states.on_disk(number));
             let (written, read) = rank.transfers.write_then_read(to, from, buffer);
             writes.push(written);
             reads.push(read);
