@@ -154,11 +154,9 @@ impl Zero3 {
         let rank = self.rank.clone();
         let (source, context) = self.source_and_context();
         let (group, shard) = source.shard(unit, pass, context)?;
-        let (index, size) = (group.rank() as usize, group.size() as usize);
-        let elements = shard.len();
-        let mut full = rank.device.allocate(Class::GatheredParameters, shard.dtype(), elements * size)?;
-        let own = full.slice_mut(index * elements..(index + 1) * elements);
-        rank.kernels().copy(own, shard)?;
+        let elements = shard.len() * group.size() as usize;
+        let mut full = rank.device.allocate(Class::GatheredParameters, shard.dtype(), elements)?;
+        rank.kernels().copy(full.slice_mut(group.own_slice(shard.len())), shard)?;
         let gathering = group.all_gather(bucket(vec![full], &[unit]))?;
         self.window.add_in_flight(unit, gathering);
         Ok(())

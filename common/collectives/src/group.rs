@@ -8,6 +8,7 @@ use crate::traffic::{CallTimer, Traffic};
 use device::{Buffer, DType};
 use events::{Boundary, Emitter, Operation, Progress, UnitSet, What, lock};
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -96,6 +97,12 @@ impl Group {
     /// Returns the number of ranks in the group.
     pub fn size(&self) -> u32 {
         self.backend.global_ranks().len() as u32
+    }
+
+    /// Returns this rank's slice of a full buffer that is cut into slices of `shard` elements.
+    pub fn own_slice(&self, shard: usize) -> Range<usize> {
+        let rank = self.rank() as usize;
+        rank * shard..(rank + 1) * shard
     }
 
     /// Returns the traffic that this rank has sent through this group so far.

@@ -177,9 +177,9 @@ impl Buckets {
             Results::Appended => return Ok(buffers.split_off(buffers.len() / 2)),
             Results::Rounded(sums) => sums,
         };
-        let place = (self.among)(rank).rank() as usize;
+        let group = (self.among)(rank);
         for (sum, full) in sums.iter_mut().zip(&buffers) {
-            let own = place * sum.len()..(place + 1) * sum.len();
+            let own = group.own_slice(sum.len());
             rank.kernels().copy(sum.view_mut(), full.slice(own))?;
         }
         Ok(sums)

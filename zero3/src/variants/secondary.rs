@@ -39,8 +39,8 @@ impl SecondaryShards {
     /// If a kernel fails, or the unit is never gathered.
     pub fn keep(&mut self, rank: &Rank, full: &FullParameters) -> Result<()> {
         let shard = self.shards[full.unit].as_mut().ok_or(missing(full.unit))?;
-        let place = rank.secondary_group().map_or(0, |neighbours| neighbours.rank() as usize);
-        let slice = place * shard.len()..(place + 1) * shard.len();
+        let len = shard.len();
+        let slice = rank.secondary_group().map_or(0..len, |neighbours| neighbours.own_slice(len));
         Ok(rank.kernels().copy(shard.view_mut(), full.buffer.slice(slice))?)
     }
 
