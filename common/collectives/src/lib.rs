@@ -32,6 +32,7 @@ pub mod mpi;
 pub mod nccl;
 pub mod tcp;
 mod traffic;
+mod vote;
 mod wire;
 
 pub use call_id::CallId;
@@ -39,3 +40,4 @@ pub use core::backend::Topic;
 pub use error::CollectiveError;
 pub use group::{Bucket, ControlChannel, Group, GroupWatch, Pending};
 pub use traffic::Traffic;
+pub use vote::odd_one_out;

@@ -3,6 +3,7 @@
 use super::call::Signature;
 use crate::CollectiveError;
 use crate::call_id::CallId;
+use crate::vote::odd_one_out;
 use events::Operation;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -95,19 +96,12 @@ impl Failure {
 /// member that most others agree with; the culprit is the first that differs from it. `None` if all
 /// agree.
 pub(crate) fn disagreement(all: &[&Signature], sequence: u64, global_ranks: &[u32]) -> Option<Failure> {
-    let alike = |one: &&Signature| all.iter().filter(|other| *other == one).count();
-    if alike(&all[0]) == all.len() {
-        return None;
-    }
-    let most = all.iter().map(alike).max();
-    let standard = all.iter().position(|one| Some(alike(one)) == most)?;
-    let reference = all[standard];
-    let member = all.iter().position(|other| *other != reference)?;
+    let (culprit, reference) = odd_one_out(all)?;
     let cause = Cause::Mismatch {
-        reference: global_ranks[standard],
+        reference: global_ranks[reference],
         sequence,
-        expected: reference.describe(all[member]),
-        theirs: all[member].describe(reference),
+        expected: all[reference].describe(all[culprit]),
+        theirs: all[culprit].describe(all[reference]),
     };
-    Some(Failure { culprit: global_ranks[member], cause })
+    Some(Failure { culprit: global_ranks[culprit], cause })
 }

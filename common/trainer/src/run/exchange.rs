@@ -2,6 +2,7 @@
 
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result, other};
+use collectives::ControlChannel;
 use report::Measured;
 use sharding::Rank;
 use std::ops::ControlFlow;
@@ -65,4 +66,14 @@ pub(super) fn agree(plan: &Plan, rank: &Rank, status: OwnStatus) -> Result<Agree
     let stop = plan.stop.note_signals(all.iter().map(|bytes| word(bytes, 1)[0]));
     let any_rank_saving = all.iter().any(|bytes| word(bytes, 1)[1] != 0);
     Ok(Agreed { loss, stop, any_rank_saving })
+}
+
+/// Exchanges with the other ranks whether this one is `busy`. Returns whether any rank is.
+/// Collective: all ranks call it until none is busy.
+///
+/// # Errors
+/// The group's failure.
+pub(super) fn exchange_busy(channel: &ControlChannel, busy: bool) -> Result<bool> {
+    let all = channel.exchange(&[u8::from(busy)])?;
+    Ok(all.iter().any(|busy| busy != &[0]))
 }

@@ -11,6 +11,7 @@ mod publish;
 mod states;
 mod work;
 
+use super::exchange::exchange_busy;
 use super::weight_writer::timeout_message;
 use crate::checkpoints::disk;
 use crate::plan::Plan;
@@ -219,17 +220,16 @@ impl Saver {
     /// while ago.
     fn send_heartbeat_if_due(&self) -> Result<()> {
         if self.last_exchange.get().elapsed() >= HEARTBEAT {
-            self.is_any_busy(true)?;
+            self.exchange_busy(true)?;
         }
         Ok(())
     }
 
-    /// Exchanges with the other ranks whether this one is `busy`. True if any rank is. All ranks
-    /// call it until none is.
-    fn is_any_busy(&self, busy: bool) -> Result<bool> {
-        let all = self.channel.exchange(&[u8::from(busy)])?;
+    /// Exchanges as [`exchange_busy`] does, and notes when.
+    fn exchange_busy(&self, busy: bool) -> Result<bool> {
+        let any_busy = exchange_busy(&self.channel, busy)?;
         self.last_exchange.set(Instant::now());
-        Ok(all.iter().any(|busy| busy != &[0]))
+        Ok(any_busy)
     }
 
     /// Enters the next phase. All ranks call it, once none is busy. Returns the outcome if the save
@@ -307,7 +307,7 @@ impl Saver {
             while self.is_busy() && since.elapsed() < HEARTBEAT {
                 std::thread::sleep(POLL_INTERVAL);
             }
-            if !self.is_any_busy(self.is_busy())? {
+            if !self.exchange_busy(self.is_busy())? {
                 outcome = self.advance()?;
             }
         }

@@ -1,6 +1,7 @@
 //! The weights before the first step and after the last, and checkpoints in between.
 
 use super::Worker;
+use super::exchange::exchange_busy;
 use super::record::RunEvent;
 use super::saver::{HEARTBEAT, SHUTDOWN_GRACE, SaveOutcome};
 use super::weight_writer::{Reply, WeightWriter};
@@ -11,7 +12,7 @@ use crate::resume::TrainingProgress;
 use crate::source;
 use crate::stage::{Stage as _, StageStates};
 use crate::witness::Milestone;
-use collectives::ControlChannel;
+use collectives::{ControlChannel, odd_one_out};
 use device::Buffer;
 use settings::fault::Phase;
 use sharding::{LossScaler, Rank, TrainingState, UnitId, WeightSource};
@@ -39,19 +40,10 @@ pub(super) fn first_weights(plan: &Plan, rank: &Rank, hooks: &Hooks) -> Result<A
 /// Fails unless all ranks have the same hash of weights as this rank, whose hash is `mine`: ranks
 /// that start from different weights would silently train different models.
 fn agree_on_start(rank: &Rank, mine: [u8; 32]) -> Result<()> {
-    match odd_one(&rank.group.exchange(&mine)?) {
+    match odd_one_out(&rank.group.exchange(&mine)?) {
         None => Ok(()),
         Some((odd, usual)) => Err(RankError::OtherWeights { culprit: odd as u32, usual: usual as u32 }),
     }
-}
-
-/// Returns the first rank whose value differs from the most frequent one, and the first rank that
-/// has the most frequent one. Ties go to the value of the lowest rank.
-fn odd_one<T: PartialEq>(all: &[T]) -> Option<(usize, usize)> {
-    let alike = |one: &T| all.iter().filter(|other| *other == one).count();
-    let most = all.iter().map(alike).max()?;
-    let usual = all.iter().position(|one| alike(one) == most)?;
-    all.iter().position(|one| *one != all[usual]).map(|odd| (odd, usual))
 }
 
 impl Worker<'_> {
@@ -204,32 +196,13 @@ fn wait_for_writer(channel: &ControlChannel, writer: Option<&WeightWriter>) -> R
             None => None,
         };
         let busy = writer.is_some() && reply.is_none();
-        let statuses = channel.exchange(&[u8::from(busy)]);
-        if let (Err(_), true, Some(writer)) = (&statuses, busy, writer) {
+        let any_busy = exchange_busy(channel, busy);
+        if let (Err(_), true, Some(writer)) = (&any_busy, busy, writer) {
             // The group has failed: the rank frees the unit itself, unless the disk hangs.
             let _ = writer.reply(SHUTDOWN_GRACE);
         }
-        if statuses?.iter().all(|busy| busy == &[0]) {
+        if !any_busy? {
             return Ok(reply);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_odd_one_is_not_what_most_are() {
-        for (all, odd) in [
-            (&[7, 7, 7, 7][..], None),
-            (&[7, 7, 7, 9], Some((3, 0))),
-            (&[9, 7, 7, 7], Some((0, 1))),
-            (&[7, 9, 9, 7, 9], Some((0, 1))),
-            (&[7, 9], Some((1, 0))),
-            (&[7], None),
-        ] {
-            assert_eq!(odd_one(all), odd, "{all:?}");
         }
     }
 }
