@@ -245,8 +245,8 @@ impl Group {
         Ok(group)
     }
 
-    /// Opens a channel for a few bytes that are no part of the run. Every rank opens it at the same
-    /// point of its program, once per topic.
+    /// Opens a channel for small messages that are neither emitted as events nor counted as
+    /// traffic. Every rank opens it at the same point of its program, once per topic.
     ///
     /// # Panics
     /// If this rank has opened the topic's channel before.

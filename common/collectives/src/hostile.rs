@@ -12,7 +12,7 @@ use events::Operation;
 use std::io;
 use std::time::Duration;
 
-/// Elements that the call expects of which messages are read.
+/// Number of elements in the buffer of the expecting call.
 const EXPECTED: usize = 64;
 
 /// Returns a stream of messages: an all-reduce's, a scalar's, a failure, a departure.
@@ -64,7 +64,7 @@ pub fn read_registration(bytes: &[u8]) -> bool {
 }
 
 /// Reads `bytes` as a stranger's proof, at either end of a connection. True if it was accepted.
-pub fn believes(bytes: &[u8]) -> bool {
+pub fn accepts_proof(bytes: &[u8]) -> bool {
     let key = Key::of_rendezvous(None, 29_500);
     let answer = bytes.first_chunk::<ANSWER>();
     let accepted = Challenge::send(io::sink())

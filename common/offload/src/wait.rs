@@ -20,8 +20,7 @@ pub struct WaitLimits {
     pub group: Option<GroupWatch>,
     /// A request to stop the run: simulated links then deliver at once.
     pub stop: Option<Arc<AtomicBool>>,
-    /// The maximum time for which a disk may not answer, or which a simulated link may still need.
-    /// After it the wait is an error.
+    /// The longest silence of a disk, or remaining time of a simulated link, before the wait fails.
     pub timeout: Option<Duration>,
 }
 

@@ -64,7 +64,7 @@ pub enum Error {
 fn finite_gradients(updates: u32) -> &'static str {
     match updates {
         0 => "no weight has been updated yet, so check the initial weights and the data",
-        _ => "lower --lr, or lengthen its warm-up",
+        _ => "lower --lr, or raise --warmup-steps",
     }
 }
 

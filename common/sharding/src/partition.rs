@@ -145,8 +145,7 @@ impl Partition {
         (unit, self.units[unit].slots[slot])
     }
 
-    /// Returns the parts of tensors of which `slice` of `unit` consists, in order. Padding is in
-    /// none.
+    /// Returns the tensor parts in `slice` of `unit`, in order, without padding.
     pub fn parts<'a>(
         &'a self,
         unit: UnitId,

@@ -40,10 +40,10 @@ impl Usage {
         self.transfers.waited.iter().sum()
     }
 
-    /// Returns the seconds outside waits in which the rank's thread did not run. `time` is that in
-    /// which the rank used this much.
-    pub fn off_processor(&self, time: Duration) -> f64 {
-        let idle = time.as_secs_f64() - self.processor.as_secs_f64();
+    /// Returns the seconds of `elapsed`, over which `self` was measured, in which the thread
+    /// neither ran nor waited for transfers or collectives.
+    pub fn off_processor(&self, elapsed: Duration) -> f64 {
+        let idle = elapsed.as_secs_f64() - self.processor.as_secs_f64();
         idle - self.traffic.seconds_off_processor() - self.seconds_for_places()
     }
 }

@@ -45,7 +45,7 @@ fn the_meeting() {
     );
     let strangers = |random: &mut Random| damaged(&[b"ZERO-JOB".repeat(10)], false, random);
     attack("proofs", 20_000, MESSAGE, strangers, |input, _| {
-        assert!(!hostile::believes(input));
+        assert!(!hostile::accepts_proof(input));
         false
     });
 }

@@ -12,7 +12,7 @@ use trainer::Setup;
 pub struct Prefetch(BackwardPrefetch);
 
 impl Prefetch {
-    /// Returns the choice that the run's flags make.
+    /// Returns when the run's `--backward-prefetch` gathers ahead.
     pub fn new(setup: &Setup) -> Self {
         Prefetch(setup.communication.backward_prefetch)
     }

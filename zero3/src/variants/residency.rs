@@ -31,7 +31,8 @@ impl ResidencyPolicy {
         ResidencyPolicy((0..setup.partition.units.len()).map(|unit| residency(setup, unit)).collect())
     }
 
-    /// Returns how long `unit` stays, as far as the limit of live elements allows it.
+    /// Returns `unit`'s residency as decided at setup; [`ResidencyPolicy::after_pass`] may free it
+    /// earlier.
     pub fn for_unit(&self, unit: UnitId) -> Residency {
         self.0[unit]
     }

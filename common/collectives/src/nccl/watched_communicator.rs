@@ -15,11 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How often the watchdog looks.
+/// How often the watchdog polls.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Starts to measure a wait for NCCL of at most `timeout`, at a time by which the run has been
-/// paused for `paused`. A look may take long, while another thread holds the driver's lock.
+/// Starts a stopwatch for a wait on NCCL of at most `timeout`; `paused` is the run's pause so far. A
+/// poll may block while another thread holds the driver's lock, so the interval is at least two
+/// polls.
 pub(crate) fn stopwatch(paused: Duration, timeout: Duration) -> Stopwatch {
     Stopwatch::start(paused, poll_interval(timeout).max(2 * POLL_INTERVAL))
 }
@@ -290,8 +291,8 @@ impl WatchedCommunicator {
         (0..reports.len()).find(behind)
     }
 
-    /// Returns the member that keeps a collective, of which step number `step` is a part, from
-    /// ending, if it is known, and the reason.
+    /// Returns the member that has not taken step `step` (`None` if unknown), and the message that
+    /// says so.
     pub(crate) fn blame_for_timeout(&self, step: Option<u64>) -> (Option<usize>, String) {
         let (culprit, waited) = (self.member_behind(step), self.timeout);
         let me = self.control.global_ranks()[self.communicator.member()];

@@ -97,7 +97,7 @@ impl Challenge {
     }
 }
 
-/// Why a connecting end has no proof of the other.
+/// Why authentication failed, as the connecting end sees it.
 pub(crate) enum Unproven {
     /// Another program answers, or it does not know the key.
     Foreign,

@@ -91,8 +91,8 @@ impl Optimizer {
 
     /// Completes the previous update, and issues reads of the states on disk that the next update
     /// needs first: no state can be updated before the gradient norm is known, but the first ones
-    /// can be read. Called during a step's last backward, before each layer: this is the first of
-    /// the `calls_left` calls that remain.
+    /// can be read. Called during a step's last backward, before each layer; `calls_left` counts
+    /// the remaining calls, this one included.
     ///
     /// # Errors
     /// If a transfer fails.
@@ -164,8 +164,9 @@ impl Optimizer {
         })
     }
 
-    /// Waits until `unit`'s updated parameters are stored beyond the device. If an update is in
-    /// progress, either a whole forward has passed through it, or it hands no shards over.
+    /// Waits until `unit`'s updated parameters are stored beyond the device. Call it only if no
+    /// update is in progress, if a whole forward has run since it began, or if it hands over no
+    /// shards.
     ///
     /// # Errors
     /// If a transfer fails.

@@ -33,7 +33,7 @@ pub(super) struct Piece {
     pub(super) decay_ranges: Vec<DecayRange>,
 }
 
-/// Elements of which all tensors have weight decay, or none has.
+/// A run of elements with the same weight decay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DecayRange {
     /// Relative to the first element of the slice or piece.

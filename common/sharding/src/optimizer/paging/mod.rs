@@ -108,9 +108,9 @@ impl Paging {
     }
 
     /// Issues reads of the next update's first states, if they are stored on disk, into slots that
-    /// the previous update no longer needs. This is the first of `calls_left` calls. After them,
-    /// reads are issued for all slots, and the previous update is complete: only the last call
-    /// waits.
+    /// the previous update no longer needs. `calls_left` counts the remaining calls, this one
+    /// included. After them, reads are issued for all slots, and the previous update is complete:
+    /// only the last call waits.
     ///
     /// # Errors
     /// If a transfer fails.
