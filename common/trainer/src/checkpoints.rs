@@ -71,7 +71,7 @@ pub(crate) fn check_room(
     let swapped = swapped(config, prediction, directory);
     let saved = if shares_disk(config.output.save.as_ref(), directory) { saved_bytes } else { 0 };
     let beside = swapped + saved;
-    let needed = each.saturating_mul(missing(&there, damaged, keep) as u64).saturating_add(beside);
+    let needed = each.saturating_mul(checkpoints_to_add(&there, damaged, keep) as u64).saturating_add(beside);
     let room = checkpoints.disk().free_bytes(directory).map_err(refused)?;
     if needed <= room {
         return Ok(());
@@ -108,15 +108,15 @@ fn shares_disk(path: Option<&PathBuf>, directory: &Path) -> bool {
     path.and_then(|path| device(path)).is_some_and(|device_of_path| Some(device_of_path) == device(directory))
 }
 
-/// Returns how many checkpoints a run adds to those that are `there`, until it removes one for each
-/// that it writes. It removes none of the `damaged` ones.
-fn missing(there: &[String], damaged: &[String], keep: usize) -> usize {
+/// Returns how many checkpoints the run adds before it first removes one. Damaged ones are never
+/// removed and do not count.
+fn checkpoints_to_add(there: &[String], damaged: &[String], keep: usize) -> usize {
     let sound = there.iter().filter(|name| !damaged.contains(name)).count();
     keep + 1 - sound.min(keep)
 }
 
 /// Returns the failure of a save of weights: a usage failure if the directory is unsuitable.
-pub(crate) fn unsaved(error: CheckpointError) -> Failure {
+pub(crate) fn save_failure(error: CheckpointError) -> Failure {
     use CheckpointError::{IsCheckpoint, NotADirectory, NotAFile, NotReplaceable};
     match error {
         IsCheckpoint(_) | NotADirectory(_) | NotAFile(_) | NotReplaceable { .. } => Failure::usage(error),
@@ -138,7 +138,7 @@ fn token() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::missing;
+    use super::checkpoints_to_add;
 
     /// In the directory at a path of this length, there is room for the name of the lock, but for no
     /// checkpoint's. Unlike a missing permission, that stops root, too.
@@ -173,10 +173,10 @@ mod tests {
     #[test]
     fn damaged_checkpoints_make_no_room_for_others() {
         let there = ["step-2", "step-4", "step-6"].map(String::from);
-        assert_eq!(missing(&[], &[], 2), 3);
-        assert_eq!(missing(&there[..1], &[], 2), 2);
-        assert_eq!(missing(&there, &[], 2), 1);
-        assert_eq!(missing(&there, &there[1..], 2), 2);
-        assert_eq!(missing(&there, &there, 2), 3);
+        assert_eq!(checkpoints_to_add(&[], &[], 2), 3);
+        assert_eq!(checkpoints_to_add(&there[..1], &[], 2), 2);
+        assert_eq!(checkpoints_to_add(&there, &[], 2), 1);
+        assert_eq!(checkpoints_to_add(&there, &there[1..], 2), 2);
+        assert_eq!(checkpoints_to_add(&there, &there, 2), 3);
     }
 }

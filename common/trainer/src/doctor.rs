@@ -22,10 +22,10 @@ pub(crate) fn examine(gpus: Option<usize>) -> Result<()> {
         libraries().render(Format::Terminal),
         devices(),
         between_gpus(),
-        surroundings()
+        launcher_and_memory()
     );
     match gpus {
-        Some(ranks) => verdict(ranks),
+        Some(ranks) => check_ranks(ranks),
         None => Ok(()),
     }
 }
@@ -80,7 +80,8 @@ fn words(gpu: &GpuInfo) -> String {
     )
 }
 
-fn surroundings() -> String {
+/// Describes the CPU, main memory, and the variables that a launcher has set.
+fn launcher_and_memory() -> String {
     let set = launcher::names().filter_map(|name| Some(format!("{name}={}", std::env::var(name).ok()?)));
     let set: Vec<String> = set.collect();
     let launcher = match set.as_slice() {
@@ -105,7 +106,7 @@ fn memory() -> String {
 
 /// Checks that `ranks` ranks would run on the GPUs: opens the GPUs that they would use, and
 /// compiles their kernels.
-fn verdict(ranks: usize) -> Result<()> {
+fn check_ranks(ranks: usize) -> Result<()> {
     let refused =
         |reason: String| Failure::run(format!("{ranks} ranks would not run on GPUs here: {reason}"));
     if ranks > PEERS {

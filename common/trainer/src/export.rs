@@ -37,8 +37,8 @@ pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
             Ok(()) => break intact,
             // The weights are complete, in the directory that the error names.
             Err(error @ CheckpointError::Unpublished { .. }) => return Err(Failure::run(error)),
-            Err(_) if is_succeeded(&args.from, intact.checkpoint.path()) => {}
-            Err(error) => return Err(checkpoints::unsaved(error)),
+            Err(_) if is_superseded(&args.from, intact.checkpoint.path()) => {}
+            Err(error) => return Err(checkpoints::save_failure(error)),
         }
     };
     let manifest = intact.checkpoint.manifest();
@@ -62,7 +62,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
 }
 
 /// True if the checkpoint at `path` is gone, and the directory `from` has another one.
-fn is_succeeded(from: &Path, path: &Path) -> bool {
+fn is_superseded(from: &Path, path: &Path) -> bool {
     let names = Checkpoints::new(from, Arc::new(Disk::new(1))).names();
     !path.exists() && names.is_ok_and(|names| !names.is_empty())
 }
@@ -84,7 +84,7 @@ fn choose(from: &Path) -> Result<Intact> {
         damaged.retain(|(name, _)| one.is_some() || checkpoints.directory().join(name).exists());
         match intact {
             Some(intact) => break (intact, damaged),
-            None if damaged.len() == listed => return Err(none(from, &damaged)),
+            None if damaged.len() == listed => return Err(no_intact_checkpoint(from, &damaged)),
             None => {}
         }
     };
@@ -127,7 +127,7 @@ fn write(intact: &Intact, to: &Path, format: Format) -> checkpoint::Result<()> {
 }
 
 /// Returns the failure to export where no checkpoint is intact.
-fn none(from: &Path, damaged: &DamagedCheckpoints) -> Failure {
+fn no_intact_checkpoint(from: &Path, damaged: &DamagedCheckpoints) -> Failure {
     if damaged.is_empty() {
         return Failure::usage(format!(
             "--from {}: there is no checkpoint\n\

@@ -143,8 +143,8 @@ fn check_prompt(prompt: &[u32], model: &Model) -> Result<()> {
     }
 }
 
-/// Refuses a text that is longer than the window of attention, as training does. The last token
-/// computes nothing: it is drawn from those before it.
+/// Refuses a text that is longer than the window of attention, as training does. The last token is
+/// never fed back to the model, so it does not count.
 fn check_window(args: &GenerateArgs, prompt: usize, model: &Model) -> Result<()> {
     let (Some(window), 1..) = (model.config.window, args.tokens) else { return Ok(()) };
     let length = prompt + args.tokens - 1;

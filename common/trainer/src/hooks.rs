@@ -33,7 +33,7 @@ pub(crate) struct Hooks {
     step: Cell<u32>,
     moment: Cell<Moment>,
     clocks: Cell<Clocks>,
-    /// How long the rank has slept so far because it is to be slow: this counts as computing.
+    /// How long the rank has slept to simulate a slow rank; counts as computation.
     slept: Rc<Cell<Duration>>,
 }
 

@@ -1,10 +1,10 @@
 //! The ranks of this process as threads: starts them, turns panics into errors, and picks the error
 //! that explains the others.
 
-use crate::explain;
 use crate::faults::RankFaults;
 use crate::plan::{self, Plan};
 use crate::rank_error::{self, RankError};
+use crate::rank_failure::rank_failure;
 use crate::run::{self, Observer, RunEvent};
 use crate::witness::Milestone;
 use collectives::local::{Options, groups};
@@ -95,7 +95,7 @@ type Outcome = rank_error::Result<Measured>;
 fn run_all(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Result<Vec<Measured>> {
     let outcomes = spawn_ranks(plan, emitters, observer);
     if let Some((rank, error)) = root_cause(&outcomes) {
-        return Err(explain::rank_failure(plan, rank, error));
+        return Err(rank_failure(plan, rank, error));
     }
     Ok(outcomes.into_iter().flatten().collect())
 }
@@ -159,7 +159,7 @@ pub(crate) fn run_single(plan: &Plan, group: Group, observer: &Observer<'_>) -> 
         let thread = std::thread::Builder::new().name(format!("rank {number}"));
         join_rank(thread.spawn_scoped(scope, body))
     });
-    outcome.map_err(|error| explain::rank_failure(plan, number as usize, &error))
+    outcome.map_err(|error| rank_failure(plan, number as usize, &error))
 }
 
 /// Opens the rank of `group` and runs `body` on it. Turns a panic into an error, and emits any
@@ -217,7 +217,7 @@ fn catch_panics<T>(body: impl FnOnce() -> rank_error::Result<T>) -> rank_error::
 
 /// Emits the failure of the rank of `emitter`, and the rank that caused it.
 fn emit_failure(plan: &Plan, emitter: &Emitter, error: &RankError) {
-    let message = explain::rank_failure(plan, emitter.rank() as usize, error).to_string();
+    let message = rank_failure(plan, emitter.rank() as usize, error).to_string();
     if let Some(culprit) = error.culprit(emitter.rank()) {
         emitter.emit(What::Blamed { culprit, heard: error.is_echo() });
     }

@@ -32,7 +32,7 @@ pub(crate) fn probe(config: &Config, pretrained: Option<&Reader>) -> Result<()> 
         Report::probe(path)?;
     }
     if let Some(dir) = &config.output.save {
-        Writer::probe(dir).map_err(checkpoints::unsaved)?;
+        Writer::probe(dir).map_err(checkpoints::save_failure)?;
     }
     Ok(())
 }

@@ -213,7 +213,7 @@ fn complete(stage: StageFactory, config: Config, prediction: Prediction) -> Resu
     let partition = partition(stage, &config, &model.layout, job.shards() as usize);
     let schedule = Schedule::new(&model.layout, &partition);
     let gpus = config.hardware.open(config.world_size, config.nccl)?;
-    let threads = (config.process.is_none()).then_some(0..config.world_size);
+    let local_ranks = (config.process.is_none()).then_some(0..config.world_size);
     let plan = Plan {
         stage,
         gpus,
@@ -230,11 +230,11 @@ fn complete(stage: StageFactory, config: Config, prediction: Prediction) -> Resu
         saving: job.placement.saving,
         resume: None,
         prediction,
-        stop: Arc::new(StopRequest::new(Arc::default(), threads.as_ref().map_or(1, Range::len))),
+        stop: Arc::new(StopRequest::new(Arc::default(), local_ranks.as_ref().map_or(1, Range::len))),
         witness: None,
         config,
     };
-    match threads {
+    match local_ranks {
         Some(ranks) => plan.resumed(ranks, &resume::alone),
         None => Ok(plan),
     }

@@ -128,7 +128,7 @@ pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<usize> 
     let Joined { mut group, mut links } = joined;
     let outlet = match links.pop() {
         Some((_, link)) => {
-            let (emitter, outlet) = speak(plan, &group, link)?;
+            let (emitter, outlet) = emitter_to_rank_0(plan, &group, link)?;
             group.attach(emitter);
             Some(outlet)
         }
@@ -144,9 +144,9 @@ pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<usize> 
 ///
 /// # Errors
 /// If rank 0 does not send its clock, which all ranks then learn, or a thread cannot be started.
-fn speak(plan: &Plan, group: &Group, link: TcpStream) -> Result<(events::Emitter, Outlet)> {
+fn emitter_to_rank_0(plan: &Plan, group: &Group, link: TcpStream) -> Result<(events::Emitter, Outlet)> {
     let start = relay::clock(&link, plan.config.timeout).map_err(|error| {
-        let why = clockless(&error, group.rank(), plan.config.timeout);
+        let why = no_clock_message(&error, group.rank(), plan.config.timeout);
         group.blame(Some(0), "its setup".into(), why.clone());
         Failure::run(why)
     })?;
@@ -157,7 +157,7 @@ fn speak(plan: &Plan, group: &Group, link: TcpStream) -> Result<(events::Emitter
 }
 
 /// Returns why rank 0's clock is unknown.
-fn clockless(error: &io::Error, rank: u32, timeout: Duration) -> String {
+fn no_clock_message(error: &io::Error, rank: u32, timeout: Duration) -> String {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             format!("rank {rank} waited {timeout:?} for rank 0's clock and received none")

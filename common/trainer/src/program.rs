@@ -163,8 +163,8 @@ fn run_as_leader(
     let watched = watch.hub.finish();
     let unrecorded =
         watched.recording_error.as_ref().map(|error| format!("the recording is incomplete: {error}"));
-    let unmeasured = metrics.and_then(|metrics| metrics.problem());
-    let incomplete = unrecorded.into_iter().chain(unmeasured);
+    let metrics_problem = metrics.and_then(|metrics| metrics.problem());
+    let incomplete = unrecorded.into_iter().chain(metrics_problem);
     let (report, unwritten) = match outcome {
         Ok(done) => done,
         Err(failure) => return Err(incomplete.fold(failure, Failure::with)),

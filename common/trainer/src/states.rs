@@ -55,12 +55,12 @@ impl Setup {
             let held = HeldSlices::of(&self.partition, sharded, unit, self.rank.shard());
             let cut = sharded.parameters && !self.partition.units[unit].persistent;
             let place = if cut { self.placement.parameters } else { Place::Device };
-            parameters.push((self.parameters(unit, held.parameters.clone(), place)?, held.parameters));
+            parameters.push((self.load_parameters(unit, held.parameters.clone(), place)?, held.parameters));
             let is_offloaded = sharded.gradients && self.gradients_are_offloaded();
             let place = if is_offloaded { Place::Host } else { Place::Device };
-            gradients.push((self.gradients(held.gradients.clone(), place)?, held.gradients));
+            gradients.push((self.allocate_gradients(held.gradients.clone(), place)?, held.gradients));
             let slice = held.optimizer;
-            let states = self.optimizer(unit, slice.clone())?;
+            let states = self.load_optimizer_states(unit, slice.clone())?;
             optimizer.push(OwnSlice { slice, states, gather_after_update: sharded.optimizer && !cut });
         }
         let parameters = UnitBuffers::new(parameters, "parameters");
@@ -71,7 +71,7 @@ impl Setup {
     }
 
     /// Stores the initial parameters of elements `range` of `unit`.
-    fn parameters(&self, unit: UnitId, range: Range<usize>, place: Place) -> Result<Storage> {
+    fn load_parameters(&self, unit: UnitId, range: Range<usize>, place: Place) -> Result<Storage> {
         let dtype = self.precision.parameters;
         if place != Place::Disk {
             let kind = (place, Class::Parameters, dtype);
@@ -82,14 +82,14 @@ impl Setup {
     }
 
     /// Allocates zeroed gradients of elements `range` of a unit.
-    fn gradients(&self, range: Range<usize>, place: Place) -> Result<Buffer> {
+    fn allocate_gradients(&self, range: Range<usize>, place: Place) -> Result<Buffer> {
         self.zeros(place, Class::Gradients, self.precision.gradients, range.len())
     }
 
     /// Stores the initial optimizer states of elements `range` of `unit`. There are no separate
     /// master weights if parameters are f32 and the optimizer is on the device: the parameters are
     /// the master weights.
-    fn optimizer(&self, unit: UnitId, range: Range<usize>) -> Result<AdamWShard> {
+    fn load_optimizer_states(&self, unit: UnitId, range: Range<usize>) -> Result<AdamWShard> {
         let (place, sub_group_size) = (self.placement.optimizer, self.placement.sub_group_size);
         let from = |state| match (state, &self.moments) {
             (TrainingState::Weight, _) => Some(&*self.source),

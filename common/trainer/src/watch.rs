@@ -74,7 +74,7 @@ impl Watch {
             complains: plan.config.screen.is_none(),
             ..options
         };
-        let hub = Hub::start(header(plan)?, receivers, options).map_err(unwatched)?;
+        let hub = Hub::start(header(plan)?, receivers, options).map_err(watch_failure)?;
         let inlets = remote.then(|| Inlets::start(links, feeds, start, &pace)).transpose();
         Ok(Watch { emitters, hub, pace, inlets: inlets.map_err(Failure::run)? })
     }
@@ -88,7 +88,7 @@ impl Watch {
 }
 
 /// Returns the failure of a watcher. A recording's names the flag that asked for it.
-fn unwatched(error: HubError) -> Failure {
+fn watch_failure(error: HubError) -> Failure {
     match error {
         HubError::Recording(RecordingError::Io { path, source, .. }) => {
             Failure::run(format!("cannot write --record {}: {source}", path.display()))
@@ -146,8 +146,8 @@ fn choices(config: &Config) -> Choices {
     }
 }
 
-/// Returns the states that are stored beyond the device: none if a run only gathers states in main
-/// memory.
+/// Returns which states are stored beyond the device, with predicted memory and transfers; empty
+/// without offload.
 fn offload(job: &Job, prediction: &Prediction) -> Offload {
     let Placement { optimizer, parameters, activations, .. } = job.placement;
     let ranks = || (0u32..).zip(&prediction.ranks);

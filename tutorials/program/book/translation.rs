@@ -48,7 +48,7 @@ const PLACES: &[(&str, &str, &str)] = &[
     ("bf16.enabled", "common/sharding/src/precision.rs", "struct Precision"),
     ("torch_autocast.", "common/device/src/operations/matmul.rs", "enum Rounding"),
     ("communication_data_type", "common/sharding/src/buckets.rs", "fn convert"),
-    ("data_types.grad_accum_dtype", "common/trainer/src/states.rs", "fn gradients"),
+    ("data_types.grad_accum_dtype", "common/trainer/src/states.rs", "fn allocate_gradients"),
     ("num_processes", "common/settings/src/config.rs", "struct Config"),
     ("fsdp_config.fsdp_auto_wrap_policy", "common/model/src/wrap.rs", "enum Wrap"),
     ("fsdp_config.fsdp_min_num_params", "common/model/src/wrap.rs", "enum Wrap"),

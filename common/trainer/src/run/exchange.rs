@@ -21,8 +21,8 @@ pub(crate) fn share(rank: &Rank, measured: Measured) -> Result<Vec<Measured>> {
     Ok(all)
 }
 
-/// Fails the group of all ranks, unless it has failed already. The culprit is the rank that `error`
-/// blames, as that of a smaller group may, or else this rank.
+/// Fails the group of all ranks, unless it has failed already. Blames the rank that `error` names, or
+/// else this rank.
 pub(super) fn tell_peers(rank: &Rank, during: &str, error: RankError) -> RankError {
     error.announce(&rank.emitter);
     let number = rank.group.rank();
@@ -56,7 +56,7 @@ impl Agreed {
     }
 }
 
-/// Agrees with the other ranks; `status` is this rank's.
+/// Exchanges loss, stop signal and save status, and returns what holds for all ranks.
 pub(super) fn agree(plan: &Plan, rank: &Rank, status: OwnStatus) -> Result<Agreed> {
     // One word: the signal of a stop request, then whether the rank is busy.
     let mine = [plan.stop.own_signal(), u8::from(status.is_saving), 0, 0, 0, 0, 0, 0];
