@@ -1,10 +1,11 @@
 //! The identity of a call.
 
 use events::Operation;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Identifies a call within its group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallId {
     /// The operation.
     pub operation: Operation,

@@ -41,7 +41,7 @@ pub enum CollectiveError {
         call: Option<CallId>,
     },
     /// A rank waited for another until the timeout.
-    #[error("rank {rank} waited {waited:?} in {operation} #{sequence} for rank {culprit}, which {missing}")]
+    #[error("rank {rank} waited {waited:?} in {call} for rank {culprit}, which {missing}")]
     Timeout {
         /// The rank that reports.
         rank: u32,
@@ -49,10 +49,8 @@ pub enum CollectiveError {
         culprit: u32,
         /// What the culprit did not do, in words.
         missing: &'static str,
-        /// The operation.
-        operation: Operation,
-        /// Its sequence number.
-        sequence: u64,
+        /// The call.
+        call: CallId,
         /// The timeout.
         waited: Duration,
     },
@@ -76,14 +74,12 @@ pub enum CollectiveError {
         theirs: String,
     },
     /// This rank's device failed in its part of the call.
-    #[error("rank {rank}: {operation} #{sequence} failed on its device: {reason}")]
+    #[error("rank {rank}: {call} failed on its device: {reason}")]
     Device {
         /// The rank.
         rank: u32,
-        /// The operation.
-        operation: Operation,
-        /// Its sequence number.
-        sequence: u64,
+        /// The call.
+        call: CallId,
         /// The device's error.
         reason: String,
     },
@@ -134,17 +130,17 @@ mod tests {
     #[test]
     fn messages_name_rank_operation_and_sequence() {
         let (rank, culprit, sequence) = (1, 2, 7);
-        let operation = Operation::AllReduce;
+        let call = CallId { operation: Operation::AllReduce, sequence };
         let poisoned = |call| {
             let (during, reason) = ("forward of block 3".into(), "out of memory".into());
             CollectiveError::Poisoned { rank, culprit, during, reason, call }.to_string()
         };
         let message = "rank 2 failed during forward of block 3: out of memory (seen by rank 1";
-        assert_eq!(poisoned(Some(CallId { operation, sequence })), format!("{message} in all-reduce #7)"));
+        assert_eq!(poisoned(Some(call)), format!("{message} in all-reduce #7)"));
         assert_eq!(poisoned(None), format!("{message})"));
         let (missing, waited) = ("never issued it", Duration::from_secs(60));
         assert_eq!(
-            CollectiveError::Timeout { rank, culprit, missing, operation, sequence, waited }.to_string(),
+            CollectiveError::Timeout { rank, culprit, missing, call, waited }.to_string(),
             "rank 1 waited 60s in all-reduce #7 for rank 2, which never issued it"
         );
         let (expected, theirs) = ("barrier".into(), "scalars".into());

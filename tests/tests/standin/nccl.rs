@@ -1,7 +1,7 @@
 //! Collectives over NCCL, on the stand-in driver and the stand-in NCCL; see [`tests::standin`].
 
 use collectives::local::{Options, groups};
-use collectives::{Bucket, CollectiveError, Group, nccl, tcp};
+use collectives::{Bucket, CallId, CollectiveError, Group, nccl, tcp};
 use device::cuda::{self, Gpu};
 use device::{Buffer, Class, DType, Device, Ledger};
 use events::{Emitter, Operation};
@@ -355,7 +355,7 @@ fn a_rank_that_never_connects_or_never_comes_is_named() {
         error
     });
     assert!(
-        matches!(&errors[0], Some(CollectiveError::Timeout { culprit: 1, sequence: 1, .. })),
+        matches!(&errors[0], Some(CollectiveError::Timeout { culprit: 1, call: CallId { sequence: 1, .. }, .. })),
         "{errors:?}"
     );
 }

@@ -89,8 +89,7 @@ pub(crate) trait Backend: Send + Sync {
 
     /// Returns this rank's error for a call that has failed on its device.
     fn device_error(&self, call: &Call, error: &dyn Display) -> CollectiveError {
-        let (rank, operation, sequence) = (self.global_rank(), call.operation(), call.sequence);
-        CollectiveError::Device { rank, operation, sequence, reason: error.to_string() }
+        CollectiveError::Device { rank: self.global_rank(), call: call.id(), reason: error.to_string() }
     }
 
     /// Fails the group with this rank as the culprit, unless it has failed already.

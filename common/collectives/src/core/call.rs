@@ -128,11 +128,6 @@ impl Call {
         CallId { operation: self.operation(), sequence: self.sequence }
     }
 
-    /// Returns the call as `#7` with its operation, for messages.
-    pub(crate) fn label(&self) -> String {
-        self.id().to_string()
-    }
-
     /// Emits this rank's progress in the call.
     pub(crate) fn emit(&self, progress: Progress) {
         let operation = self.operation();

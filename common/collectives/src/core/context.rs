@@ -3,7 +3,6 @@
 use super::call::Call;
 use super::failure::{Awaited, Cause, Failure};
 use super::observer::Observer;
-use crate::call_id::CallId;
 use std::time::Duration;
 
 /// How a rank waits for other ranks: its clocks, and its end of the [wait
@@ -48,9 +47,8 @@ impl CallContext<'_> {
     /// Returns the failure for this rank, `reporter`, that has timed out on what it `awaited` from
     /// `culprit`.
     pub(crate) fn timeout_failure(&self, reporter: u32, culprit: u32, awaited: Awaited) -> Failure {
-        let CallId { operation, sequence } = self.call.id();
-        let waited = self.waiter.timeout();
-        Failure { culprit, cause: Cause::Late { reporter, operation, sequence, awaited, waited } }
+        let (call, waited) = (self.call.id(), self.waiter.timeout());
+        Failure { culprit, cause: Cause::Late { reporter, call, awaited, waited } }
     }
 
     /// Returns how long the run has been paused so far.

@@ -4,7 +4,6 @@ use super::call::Signature;
 use crate::CollectiveError;
 use crate::call_id::CallId;
 use crate::vote::odd_one_out;
-use events::Operation;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -35,7 +34,7 @@ pub(crate) enum Cause {
     /// The group failed and the culprit is unknown.
     Unknown { during: String, reason: String },
     /// `reporter` timed out on what it awaited from the culprit.
-    Late { reporter: u32, operation: Operation, sequence: u64, awaited: Awaited, waited: Duration },
+    Late { reporter: u32, call: CallId, awaited: Awaited, waited: Duration },
     /// The culprit left the group before it issued a call that other ranks wait for.
     Departed,
     /// The culprit issued something other than `reference` did.
@@ -75,16 +74,16 @@ impl Failure {
             Cause::Mismatch { reference, sequence, expected, theirs } => {
                 CollectiveError::Mismatch { rank, culprit, reference, sequence, expected, theirs }
             }
-            Cause::Late { reporter, operation, sequence, awaited, waited } => {
+            Cause::Late { reporter, call: late, awaited, waited } => {
                 let missing = match awaited {
                     Awaited::Issue => "never issued it",
                     Awaited::Part => "issued it but never did its part",
                 };
                 if reporter == rank {
-                    return CollectiveError::Timeout { rank, culprit, missing, operation, sequence, waited };
+                    return CollectiveError::Timeout { rank, culprit, missing, call: late, waited };
                 }
                 poisoned(
-                    format!("{operation} #{sequence}"),
+                    late.to_string(),
                     format!("rank {reporter} waited {waited:?} for rank {culprit}, which {missing}"),
                 )
             }

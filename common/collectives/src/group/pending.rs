@@ -65,7 +65,7 @@ impl Drop for Pending {
         let (during, reason) = if std::thread::panicking() {
             (format!("its work after issuing {}", call.id()), "it panicked".to_string())
         } else {
-            (call.label(), "it dropped the pending collective without waiting for it".to_string())
+            (call.id().to_string(), "it dropped the pending collective without waiting for it".to_string())
         };
         self.backend.abandon(call, during, reason);
         drop(buffers);

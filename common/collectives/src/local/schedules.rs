@@ -24,6 +24,7 @@ mod coordinator;
 
 mod scenario;
 
+use crate::call_id::CallId;
 use crate::core::failure::{Cause, Failure};
 use coordinator::Coordinator;
 use events::Operation;
@@ -162,7 +163,7 @@ fn a_timeout_fails_all_ranks_or_none() {
         for failure in agreed(&outcomes).into_iter().flatten() {
             assert!(matches!(
                 failure.cause,
-                Cause::Late { reporter: 0, operation: Operation::AllReduce, .. }
+                Cause::Late { reporter: 0, call: CallId { operation: Operation::AllReduce, .. }, .. }
             ));
             assert_ne!(failure.culprit, 0);
         }

@@ -121,7 +121,7 @@ impl NcclMember {
             watched.wait_for_failure();
         }
         let before = self.control.failure(Some(call.id()));
-        self.control.poison(call.label(), reason.clone());
+        self.control.poison(call.id().to_string(), reason.clone());
         watched.abort();
         // The watchdog may have failed the group with the same error of NCCL: return the group's
         // failure, so that all ranks print one message.
@@ -205,7 +205,7 @@ impl Backend for NcclMember {
             // Otherwise a rank that waits for that call first would be blocked until this rank
             // enqueues it.
             let due = || self.calls.has_due_before(call.sequence) && self.failure(Some(call.id())).is_none();
-            debug_assert!(!due(), "{} is waited for before an earlier call on the GPU", call.label());
+            debug_assert!(!due(), "{} is waited for before an earlier call on the GPU", call.id());
             return self.control.wait(call).inspect_err(|_| self.abort());
         }
         let queued = self.calls.finish(call.sequence, |issued| self.carry_out(issued));

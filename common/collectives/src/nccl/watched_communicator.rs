@@ -254,7 +254,7 @@ impl WatchedCommunicator {
         let mut queued = lock(&self.queued);
         let broken = self.forget_complete(&mut queued);
         let oldest = |first: &mut WatchedCall| Oldest {
-            label: first.call.label(),
+            label: first.call.id().to_string(),
             step: first.step,
             waited: self.waited(first),
         };

@@ -121,13 +121,12 @@ fn a_rank_that_never_issues_is_named() {
         error
     });
     let waited = Duration::from_millis(20);
-    let (operation, sequence) = (Operation::AllReduce, 0);
+    let call = CallId { operation: Operation::AllReduce, sequence: 0 };
     let missing = "never issued it";
-    assert_eq!(results[0], Timeout { rank: 0, culprit: 1, missing, operation, sequence, waited });
+    assert_eq!(results[0], Timeout { rank: 0, culprit: 1, missing, call, waited });
     let during = "all-reduce #0".to_string();
     let reason = "rank 0 waited 20ms for rank 1, which never issued it".to_string();
-    let call = Some(CallId { operation, sequence });
-    assert_eq!(results[1], Poisoned { rank: 1, culprit: 1, during, reason, call });
+    assert_eq!(results[1], Poisoned { rank: 1, culprit: 1, during, reason, call: Some(call) });
 }
 
 #[test]

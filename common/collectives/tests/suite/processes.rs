@@ -4,7 +4,7 @@
 use crate::common::{Chain, direct, errors_from_a_mismatch_on, sum, timed, upload, value, values, world};
 use collectives::CollectiveError::{Mismatch, Poisoned, Timeout};
 use collectives::tcp::{JoinError, JoinOptions, Secret, join};
-use collectives::{Bucket, Group};
+use collectives::{Bucket, CallId, Group};
 use device::{Buffer, Class, DType, Device, Ledger};
 use events::{Emitter, Operation, UnitSet};
 use proptest::prelude::*;
@@ -243,8 +243,9 @@ fn a_rank_that_never_issues_is_named() {
         leave.send(()).unwrap();
         error
     });
-    let (operation, missing) = (Operation::AllReduce, "never issued it");
-    assert_eq!(results[0], Timeout { rank: 0, culprit: 1, missing, operation, sequence: 0, waited: timeout });
+    let call = CallId { operation: Operation::AllReduce, sequence: 0 };
+    let missing = "never issued it";
+    assert_eq!(results[0], Timeout { rank: 0, culprit: 1, missing, call, waited: timeout });
     assert!(matches!(&results[1], Poisoned { rank: 1, culprit: 1, .. }), "{}", results[1]);
 }
 

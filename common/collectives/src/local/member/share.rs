@@ -60,7 +60,7 @@ impl Share<'_> {
         // a buffer back before all have queued their shares, and none computes on it before those
         // are done.
         let queued = unsafe { members.run(me, what, hop) };
-        let queued = queued.inspect_err(|error| self.rank.poison(call.label(), error.to_string()));
+        let queued = queued.inspect_err(|error| self.rank.poison(call.id().to_string(), error.to_string()));
         queued.is_ok().then(|| self.direct_bytes())
     }
 }
@@ -68,7 +68,7 @@ impl Share<'_> {
 impl Drop for Share<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.rank.poison(self.context.call.label(), "it panicked".into());
+            self.rank.poison(self.context.call.id().to_string(), "it panicked".into());
         }
         self.rank.shared.coordinator.exit(&self.context, self.finished);
     }

@@ -110,7 +110,7 @@ impl ProcessMember {
         let Some((from, message)) = messages.iter().find(wrong) else { return Ok(()) };
         let (got, expected) = (message.announced, exchange.size(portion(*from)));
         let reason = format!("its message carries {got} bytes; {expected} were expected");
-        let cause = Cause::Poisoned { during: exchange.call().label(), reason };
+        let cause = Cause::Poisoned { during: exchange.call().id().to_string(), reason };
         Err(self.fail(Failure { culprit: self.global_ranks[*from], cause }))
     }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::call_id::CallId;
 use crate::core::call::BufferShape;
 use crate::core::failure::{Awaited, Cause};
 use device::DType;
@@ -45,11 +46,12 @@ fn heads_come_back_as_they_were() {
 fn failures_come_back_as_they_were() {
     let (during, reason) = ("step 3".to_string(), "naïve".to_string());
     let (expected, theirs) = ("barrier".to_string(), "scalars".to_string());
-    let (operation, waited) = (Operation::AllGather, Duration::from_millis(1500));
+    let call = CallId { operation: Operation::AllGather, sequence: 8 };
+    let waited = Duration::from_millis(1500);
     for cause in [
         Cause::Poisoned { during: during.clone(), reason: reason.clone() },
         Cause::Unknown { during, reason },
-        Cause::Late { reporter: 3, operation, sequence: 8, awaited: Awaited::Part, waited },
+        Cause::Late { reporter: 3, call, awaited: Awaited::Part, waited },
         Cause::Departed,
         Cause::Mismatch { reference: 1, sequence: 5, expected, theirs },
     ] {
