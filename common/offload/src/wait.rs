@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The longest wait that the rank does not publish.
-const SHORT: Duration = Duration::from_secs(1);
+const PUBLISH_AFTER: Duration = Duration::from_secs(1);
 
 /// Conditions that end a rank's wait for a transfer early.
 #[derive(Default)]
@@ -61,8 +61,8 @@ impl Wait<'_> {
         if let Some(failure) = group.failure() {
             return Err(Error::Group(failure));
         }
-        let short = timeout.map_or(SHORT, |timeout| (timeout / 10).min(SHORT));
-        if self.waited >= short && !std::mem::replace(&mut self.published, true) {
+        let publish_after = timeout.map_or(PUBLISH_AFTER, |timeout| (timeout / 10).min(PUBLISH_AFTER));
+        if self.waited >= publish_after && !std::mem::replace(&mut self.published, true) {
             group.set_blocked(true);
         }
         Ok(())

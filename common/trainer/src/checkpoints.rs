@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use storage::Disk;
 
 /// Bytes per parameter of a checkpoint: three states in f32.
-const BYTES: u64 = 12;
+const BYTES_PER_PARAMETER: u64 = 12;
 
 /// Threads that write a rank's part of a checkpoint: disks are fastest with several writes at once.
 const WRITERS: usize = 4;
@@ -65,7 +65,7 @@ pub(crate) fn check_room(
     space: Space<'_>,
 ) -> Result<()> {
     let Space { parameters, saved_bytes, prediction } = space;
-    let (keep, each) = (config.output.checkpoint_keep, BYTES * parameters);
+    let (keep, each) = (config.output.checkpoint_keep, BYTES_PER_PARAMETER * parameters);
     let there = checkpoints.names().map_err(Failure::run)?;
     let directory = checkpoints.directory();
     let swapped = swapped(config, prediction, directory);

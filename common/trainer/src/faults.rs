@@ -73,7 +73,7 @@ fn check_phase(fault: &Fault, config: &Config) -> Result<()> {
 
 /// A rank stalls for at most this much longer than the timeout, so that the ranks that wait for it
 /// time out first.
-const LONGER: Duration = Duration::from_secs(10);
+const STALL_MARGIN: Duration = Duration::from_secs(10);
 
 /// How often a rank that stalls checks whether its peers have failed.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -127,7 +127,7 @@ impl RankFaults {
         if fires(Kind::Stall) {
             // Counts polls, not time: while the process is stopped, the timeouts of other ranks
             // pause, too.
-            let polls = (self.timeout + LONGER).div_duration_f64(POLL_INTERVAL) as u64;
+            let polls = (self.timeout + STALL_MARGIN).div_duration_f64(POLL_INTERVAL) as u64;
             let watch = group.watch();
             for _ in (0..polls).take_while(|_| watch.failure().is_none()) {
                 std::thread::sleep(POLL_INTERVAL);

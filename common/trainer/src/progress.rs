@@ -17,13 +17,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The maximum number of lines that a short run prints, not counting the first and the last.
-const LINES: u32 = 30;
+const MAX_LINES: u32 = 30;
 
 /// The time after which a long run prints a line.
-const DUE: Duration = Duration::from_secs(10);
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The width of a line that shows the run's speed. On a narrower terminal only the bar shows it.
-const TIMED: usize = 100;
+const SPEED_LINE_WIDTH: usize = 100;
 
 /// Returns the first lines: the run and its devices.
 pub(crate) fn opening(plan: &Plan) -> String {
@@ -148,7 +148,7 @@ impl Default for Since {
 struct Cadence {
     /// Number of steps from one line to the next.
     steps: u32,
-    /// True if a line is also due after [`DUE`].
+    /// True if a line is also due after [`LINE_INTERVAL`].
     also_after_time: bool,
 }
 
@@ -173,7 +173,7 @@ impl Lines {
                 .unwrap_or(ProgressStyle::default_bar());
             ProgressBar::new(u64::from(steps)).with_style(style)
         });
-        let timed = events::say::width(&std::io::stdout()).is_none_or(|columns| columns >= TIMED);
+        let timed = events::say::width(&std::io::stdout()).is_none_or(|columns| columns >= SPEED_LINE_WIDTH);
         events::say!(
             "{:>6}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}{}{}",
             "step",
@@ -188,7 +188,7 @@ impl Lines {
         let first = plan.first_step();
         let cadence = match plan.config.output.log_every {
             Some(steps) => Cadence { steps, also_after_time: false },
-            None => Cadence { steps: (steps - first).div_ceil(LINES).max(1), also_after_time: true },
+            None => Cadence { steps: (steps - first).div_ceil(MAX_LINES).max(1), also_after_time: true },
         };
         Lines { first, steps, cadence, speed: speed.clone(), timed, since: Mutex::default(), bar }
     }
@@ -235,7 +235,7 @@ impl Lines {
         };
         let ends = [self.first, self.steps - 1];
         let Cadence { steps, also_after_time } = self.cadence;
-        let due = row.step.is_multiple_of(steps) || also_after_time && since.line.elapsed() >= DUE;
+        let due = row.step.is_multiple_of(steps) || also_after_time && since.line.elapsed() >= LINE_INTERVAL;
         if due || ends.contains(&row.step) || row.skipped {
             let shown = self.timed.then_some(&text);
             self.beside_the_bar(|| line(row, rate, peak, shown));

@@ -20,7 +20,7 @@ const SAME_SIGNAL: Duration = Duration::from_millis(500);
 const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
 
 /// How often the run is asked whether a stop has been requested.
-const POLL: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Makes the first Ctrl-C, SIGTERM or SIGHUP request a stop, and release ranks that a viewer holds
 /// at `pace`. Another one, after [`SAME_SIGNAL`], ends the process at once; so does the first, if a
@@ -98,7 +98,7 @@ pub(crate) fn explain_delay<T>(request: &StopRequest, unit: &str, wait: impl FnO
         let _running = running;
         let _ = std::thread::Builder::new().spawn_scoped(scope, move || {
             while !request.is_set() {
-                if is_over(POLL) {
+                if is_over(POLL_INTERVAL) {
                     return;
                 }
             }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// How long a connection may take to prove itself.
-const PROVING: Duration = Duration::from_secs(5);
+const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of strangers' connections that are read at once, beside those of the ranks; for
 /// another one the oldest is closed.
 const MAX_STRANGERS: usize = 256;
@@ -167,7 +167,7 @@ impl Candidate {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let challenge = Challenge::send(&stream)?;
-        let until = Instant::now() + PROVING;
+        let until = Instant::now() + PROOF_TIMEOUT;
         Ok(Candidate { stream, address, until, challenge, answer: [0; ANSWER], filled: 0 })
     }
 

@@ -12,10 +12,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, T
 use std::time::{Duration, Instant};
 
 /// For how long rank 0 is tried at one address, while there may be others.
-const ATTEMPT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How often, at least, a name that is unknown is looked up again.
-const LOOKUP: Duration = Duration::from_secs(1);
+const MAX_LOOKUP_PAUSE: Duration = Duration::from_secs(1);
 
 /// Where all ranks listen, and what all of their connections must prove.
 pub(crate) struct Directory {
@@ -83,7 +83,7 @@ fn retry_until(
                 return;
             }
             std::thread::sleep(pause);
-            pause = LOOKUP.min(2 * pause);
+            pause = MAX_LOOKUP_PAUSE.min(2 * pause);
         }
     };
     std::thread::Builder::new().name("resolver".into()).spawn(resolve)?;
@@ -197,7 +197,7 @@ pub(crate) fn reach(
                     JoinError::Unreachable { rank, address, waited, last }
                 });
             }
-            match TcpStream::connect_timeout(address, left.min(ATTEMPT)) {
+            match TcpStream::connect_timeout(address, left.min(CONNECT_TIMEOUT)) {
                 Ok(link) if has_met_itself(&link) => reset(link),
                 Ok(link) => return Ok(link),
                 Err(error) => {

@@ -12,14 +12,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Messages of at most this many bytes are written at once.
-const SMALL: usize = 64 << 10;
+/// Messages of at most this many bytes are written at once, and read without asking whether this
+/// rank's call expects them.
+const SMALL_MESSAGE: usize = 64 << 10;
 /// How long a process that ends waits for the others to read its last messages.
 const LINGER: Duration = Duration::from_secs(2);
-/// How often, at least, a write that makes no progress looks at the clock.
-const TICK: Duration = Duration::from_millis(500);
+/// The longest time after which a write that makes no progress looks at the clock.
+const MAX_TICK: Duration = Duration::from_millis(500);
+/// The shortest one, where the timeout is short.
+const MIN_TICK: Duration = Duration::from_millis(1);
 /// How long a write that must not wait may take.
-const MOMENT: Duration = Duration::from_millis(1);
+const OFFER_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// The connections of one process.
 pub(crate) struct Connections {
@@ -96,7 +99,7 @@ impl Connections {
 
 /// Returns how often a write looks at the clock.
 fn tick(timeout: Duration) -> Duration {
-    (timeout / 10).clamp(MOMENT, TICK)
+    (timeout / 10).clamp(MIN_TICK, MAX_TICK)
 }
 
 fn is_tick(error: &std::io::Error) -> bool {
@@ -112,7 +115,7 @@ impl Transport for Connections {
         let Some(peer) = &self.peers[to as usize] else { return Ok(()) };
         let stream = lock(peer);
         let size = head.len() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
-        if size <= SMALL {
+        if size <= SMALL_MESSAGE {
             let mut all = Vec::with_capacity(size);
             all.extend_from_slice(head);
             pieces.iter().for_each(|piece| all.extend_from_slice(piece));
@@ -129,7 +132,7 @@ impl Transport for Connections {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        if stream.set_write_timeout(Some(MOMENT)).is_err() {
+        if stream.set_write_timeout(Some(OFFER_TIMEOUT)).is_err() {
             return;
         }
         let began = (&*stream).write(head);
@@ -198,14 +201,14 @@ fn read_payload(
     announced: usize,
     mailbox: &Mailbox,
 ) -> std::io::Result<Option<Payload>> {
-    let asks = announced > SMALL;
+    let asks = announced > SMALL_MESSAGE;
     let (mut payload, mut read) = (Payload::default(), 0);
     let mut wanted = !asks || mailbox.announce(rank, head, announced);
     if wanted {
         payload = mailbox.pool.reuse(announced).unwrap_or_default();
     }
     while wanted && read < announced {
-        let next = announced.min(SMALL.max(2 * read));
+        let next = announced.min(SMALL_MESSAGE.max(2 * read));
         payload.grow(next);
         stream.read_exact(&mut payload.bytes_mut()[read..next])?;
         read = next;

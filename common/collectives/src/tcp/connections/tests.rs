@@ -42,7 +42,7 @@ fn taken(mailbox: &Mailbox) -> Message {
 /// or after that call is issued.
 #[test]
 fn a_message_that_is_longer_than_the_call_expects_takes_no_memory() {
-    for (issued, sent) in [(true, 0), (false, 0), (false, 3 * SMALL)] {
+    for (issued, sent) in [(true, 0), (false, 0), (false, 3 * SMALL_MESSAGE)] {
         let ((here, mut there), mailbox) = (connection(), Arc::new(Mailbox::default()));
         if issued {
             mailbox.expect(0, 7, 1024);
@@ -65,7 +65,7 @@ fn a_message_that_is_longer_than_the_call_expects_takes_no_memory() {
 
 #[test]
 fn a_message_that_comes_early_is_taken_whole() {
-    let (bytes, mailbox) = (5 * SMALL + 8, Mailbox::default());
+    let (bytes, mailbox) = (5 * SMALL_MESSAGE + 8, Mailbox::default());
     let data: Vec<u8> = (0..bytes).map(|index| (index % 251) as u8).collect();
     let stream = [&announcing(bytes)[..], &data, &announcing(8), &[9; 8]].concat();
     let mut stream = &stream[..];

@@ -86,7 +86,7 @@ impl Saver {
 
 /// Number of elements that are copied at a time. Longer copies bypass the caches, from which the
 /// elements are hashed.
-const COPIED: usize = 1 << 18;
+const COPY_CHUNK: usize = 1 << 18;
 
 /// Buffers through which a rank's data is written to its file, one after the other.
 #[derive(Default)]
@@ -167,7 +167,7 @@ impl<'a> Stream<'a> {
         let mut done = 0;
         while done < elements.len() && self.writer.is_ok() {
             let Some((mut buffer, filled)) = self.take_filling()? else { break };
-            let count = (elements.len() - done).min(buffer.len() - filled).min(COPIED);
+            let count = (elements.len() - done).min(buffer.len() - filled).min(COPY_CHUNK);
             let to = buffer.slice_mut(filled..filled + count);
             let from = elements.slice(done..done + count);
             self.saver.rank.kernels().copy(to, from).map_err(sharding::Error::from)?;
