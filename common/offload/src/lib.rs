@@ -18,8 +18,8 @@ mod wait;
 
 pub use error::Error;
 pub use storage::Effect;
-pub use swap::{Carried, Extent, PAGE, paged};
-pub use transfers::{Crossing, Moved, OnDisk, Options, ReadBuffer, Staged, TransferLabel, Transfers};
+pub use swap::{DiskBuffer, Extent, PAGE, paged};
+pub use transfers::{Crossing, TransferCounters, OnDisk, Options, ReadBuffer, DiskTransfer, TransferLabel, Transfers};
 pub use wait::WaitLimits;
 
 /// The result of this crate's functions.

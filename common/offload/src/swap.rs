@@ -19,7 +19,7 @@ pub use storage::PAGE;
 const THREADS: usize = 2;
 
 /// Number of names to try, in case other runs have left files of the same name.
-const NAMES: u32 = 1000;
+const MAX_NAME_TRIES: u32 = 1000;
 
 /// Returns `bytes`, rounded up to a multiple of [`PAGE`].
 pub const fn paged(bytes: usize) -> usize {
@@ -58,7 +58,7 @@ impl Swap {
         let mut tries = 0;
         let file = loop {
             match disk.scratch(&directory.join(name(tries))) {
-                Err(error) if error.cause.kind() == std::io::ErrorKind::AlreadyExists && tries < NAMES => {
+                Err(error) if error.cause.kind() == std::io::ErrorKind::AlreadyExists && tries < MAX_NAME_TRIES => {
                     tries += 1;
                 }
                 file => break file?,
@@ -89,7 +89,7 @@ impl Swap {
 }
 
 /// A buffer in main memory whose first bytes a disk thread writes or reads.
-pub struct Carried {
+pub struct DiskBuffer {
     pub(crate) buffer: Buffer,
     /// Number of bytes to write.
     pub(crate) out: usize,
@@ -97,13 +97,13 @@ pub struct Carried {
     pub(crate) back: usize,
 }
 
-impl AsRef<[u8]> for Carried {
+impl AsRef<[u8]> for DiskBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.buffer.bytes()[..self.out]
     }
 }
 
-impl AsMut<[u8]> for Carried {
+impl AsMut<[u8]> for DiskBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
         &mut self.buffer.bytes_mut()[..self.back]
     }

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::route_queue::{Priority, RouteQueue, Times};
-use crate::swap::{Carried, Extent, PAGE, Swap, paged};
+use crate::swap::{DiskBuffer, Extent, PAGE, Swap, paged};
 use crate::wait::WaitLimits;
 use collectives::local::Link;
 use device::{Buffer, Class, Device, Place};
@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use storage::{Disk, Effect, Ticket};
 
 mod crossings;
-mod moved;
+mod counters;
 mod waits;
 
 pub use crossings::Crossing;
-pub use moved::Moved;
-use moved::ROUTES;
+pub use counters::TransferCounters;
+use counters::ROUTES;
 
 /// The settings of a rank's transfers.
 #[derive(Default)]
@@ -57,7 +57,7 @@ pub struct Transfers {
     queues: RefCell<[RouteQueue; ROUTES]>,
     swap: Option<Swap>,
     issued: Cell<u64>,
-    moved: Cell<Moved>,
+    moved: Cell<TransferCounters>,
     limits: WaitLimits,
     /// True once the results of transfers in flight are no longer wanted.
     winding_down: Cell<bool>,
@@ -76,11 +76,11 @@ struct Issued {
 /// A read or write of a disk that the rank has not waited for. It returns the buffer, or nothing if
 /// a read into the same buffer follows.
 #[must_use = "a transfer may fail, and it holds a buffer"]
-pub struct Staged<M = Carried> {
+pub struct DiskTransfer<M = DiskBuffer> {
     issued: Issued,
     ticket: Ticket<M>,
     /// The disk's answer, if [`Transfers::is_done`] has received it.
-    answer: Option<storage::Result<storage::Moved<M>>>,
+    answer: Option<storage::Result<storage::Completed<M>>>,
     /// Its number on a simulated link.
     booked: Option<u64>,
 }
@@ -146,7 +146,7 @@ impl Transfers {
     }
 
     /// Returns the counters of the transfers so far.
-    pub fn moved(&self) -> Moved {
+    pub fn moved(&self) -> TransferCounters {
         self.moved.get()
     }
 
@@ -165,10 +165,10 @@ impl Transfers {
     /// Starts to read `from` into the beginning of `into`, in main memory. Other reads go before
     /// reads of optimizer states: a layer waits for the former, while the update can continue while
     /// layers compute.
-    pub fn read(&self, from: OnDisk<'_>, into: Buffer) -> Staged {
+    pub fn read(&self, from: OnDisk<'_>, into: Buffer) -> DiskTransfer {
         let issued = self.issue(Route::DiskToHost, from.label, from.bytes as u64);
         let Swap { disk, file, .. } = self.swap();
-        let carried = Carried { buffer: into, out: 0, back: from.bytes };
+        let carried = DiskBuffer { buffer: into, out: 0, back: from.bytes };
         let (ticket, priority) = match from.label.class {
             Class::Optimizer => (disk.read(file, from.offset(), carried), Priority::InOrder),
             _ => (disk.read_first(file, from.offset(), carried), Priority::First),
@@ -177,20 +177,20 @@ impl Transfers {
     }
 
     /// Starts to write the beginning of `buffer`, in main memory, to `to`.
-    pub fn write(&self, to: OnDisk<'_>, buffer: Buffer) -> Staged {
+    pub fn write(&self, to: OnDisk<'_>, buffer: Buffer) -> DiskTransfer {
         let issued = self.issue(Route::HostToDisk, to.label, to.bytes as u64);
         let Swap { disk, file, .. } = self.swap();
-        let carried = Carried { buffer, out: to.bytes, back: 0 };
+        let carried = DiskBuffer { buffer, out: to.bytes, back: 0 };
         self.staged(issued, issued.at, disk.write(file, to.offset(), carried), Priority::InOrder)
     }
 
     /// Starts to write the beginning of `buffer`, in main memory, to `to`, and then to read `from`
     /// into its beginning. Wait for the write first: if it fails, nothing is read.
-    pub fn write_then_read(&self, to: OnDisk<'_>, from: OnDisk<'_>, buffer: Buffer) -> (Staged<()>, Staged) {
+    pub fn write_then_read(&self, to: OnDisk<'_>, from: OnDisk<'_>, buffer: Buffer) -> (DiskTransfer<()>, DiskTransfer) {
         let written = self.issue(Route::HostToDisk, to.label, to.bytes as u64);
         let read = self.issue(Route::DiskToHost, from.label, from.bytes as u64);
         let Swap { disk, file, .. } = self.swap();
-        let carried = Carried { buffer, out: to.bytes, back: from.bytes };
+        let carried = DiskBuffer { buffer, out: to.bytes, back: from.bytes };
         let (leaves, arrives) = disk.write_then_read(file, (to.offset(), from.offset()), carried);
         let leaves = self.staged(written, written.at, leaves, Priority::InOrder);
         let ready = self.crosses(&leaves).map_or(read.at, |(_, ends)| ends);
@@ -198,19 +198,19 @@ impl Transfers {
     }
 
     /// Returns the transfer of `ticket`, over a route on which it may begin at `ready`.
-    fn staged<M>(&self, issued: Issued, ready: Duration, ticket: Ticket<M>, priority: Priority) -> Staged<M> {
+    fn staged<M>(&self, issued: Issued, ready: Duration, ticket: Ticket<M>, priority: Priority) -> DiskTransfer<M> {
         let booked =
             self.queues.borrow_mut()[issued.route.index()].book(issued.at, ready, issued.bytes, priority);
-        Staged { issued, ticket, answer: None, booked }
+        DiskTransfer { issued, ticket, answer: None, booked }
     }
 
     /// Returns when a simulated link carries `staged`; `None` on a real one.
-    fn crosses<M>(&self, staged: &Staged<M>) -> Option<Times> {
+    fn crosses<M>(&self, staged: &DiskTransfer<M>) -> Option<Times> {
         self.queues.borrow()[staged.issued.route.index()].crosses(staged.booked?)
     }
 
     /// True if [`Transfers::wait_staged`] would not block.
-    pub fn is_done<M>(&self, staged: &mut Staged<M>) -> bool {
+    pub fn is_done<M>(&self, staged: &mut DiskTransfer<M>) -> bool {
         if staged.answer.is_none() {
             staged.answer = staged.ticket.wait_for(Duration::ZERO);
         }
@@ -222,7 +222,7 @@ impl Transfers {
     /// # Errors
     /// The file system's; a timeout that names file and call if the disk does not answer; the
     /// group's failure, if the group fails during the wait.
-    pub fn wait_staged(&self, staged: Staged) -> Result<ReadBuffer> {
+    pub fn wait_staged(&self, staged: DiskTransfer) -> Result<ReadBuffer> {
         let (carried, ended) = self.complete(staged)?;
         let complete = Instant::now() - self.now().saturating_sub(ended);
         Ok(ReadBuffer { buffer: carried.buffer, complete })
@@ -232,14 +232,14 @@ impl Transfers {
     ///
     /// # Errors
     /// As [`Transfers::wait_staged`].
-    pub fn wait_written(&self, staged: Staged<()>) -> Result<()> {
+    pub fn wait_written(&self, staged: DiskTransfer<()>) -> Result<()> {
         self.complete(staged).map(|((), _)| ())
     }
 
     /// Blocks until `staged` is done. Returns its result, and when it was done.
-    fn complete<M>(&self, staged: Staged<M>) -> Result<(M, Duration)> {
+    fn complete<M>(&self, staged: DiskTransfer<M>) -> Result<(M, Duration)> {
         let (issued, booked, since) = (staged.issued, staged.booked, self.now());
-        let storage::Moved { memory, began, ended } = self.receive(staged)?;
+        let storage::Completed { memory, began, ended } = self.receive(staged)?;
         let now = self.now();
         let moved = (self.at(began).max(issued.at), self.at(ended).max(issued.at));
         let crosses = self.queues.borrow_mut()[issued.route.index()].deliver(now, booked, moved);

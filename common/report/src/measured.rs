@@ -4,7 +4,7 @@ use crate::hardware_rows::GpuRow;
 use crate::kernels::KernelRow;
 use crate::rows::{Clocks, StepRow};
 use collectives::Traffic;
-use offload::Moved;
+use offload::TransferCounters;
 use serde::{Deserialize, Serialize};
 
 /// Peak bytes in one place.
@@ -41,11 +41,11 @@ pub struct Measured {
     /// The part of these bytes that it sent to neighbours; `None` if it has no group of neighbours.
     pub to_neighbours: Option<u64>,
     /// Its transfers between places.
-    pub transfers: Moved,
+    pub transfers: TransferCounters,
     /// The part of `transfers` that was for validation.
-    pub validation_transfers: Moved,
+    pub validation_transfers: TransferCounters,
     /// Its transfers in setup and for checkpoints.
-    pub other_transfers: Moved,
+    pub other_transfers: TransferCounters,
     /// Seconds per phase.
     pub clocks: Clocks,
     /// Hash of the final weights; set only on rank 0, and only on request.

@@ -1,7 +1,7 @@
 //! Full parameters and gradients as they are handed out and handed back, and a layer's views in
 //! them.
 
-use crate::partition::{Partition, Slot, UnitId};
+use crate::partition::{Partition, TensorSlot, UnitId};
 use crate::rank::Rank;
 use crate::{Error, Result};
 use device::{Buffer, Class, DType, Place, View, ViewMut, Write};
@@ -279,8 +279,8 @@ impl Gradients for LayerGradients<'_> {
     fn gradients(&mut self, tensors: Range<usize>) -> Option<(ViewMut<'_>, Write)> {
         let (unit, range) = joint(&self.tensors[tensors], self.partition)?;
         let full = self.held[unit].as_mut()?;
-        let slots: &[Slot] = &self.partition.units[unit].slots;
-        let inside = |slot: &Slot| range.start <= slot.start && slot.start < range.end;
+        let slots: &[TensorSlot] = &self.partition.units[unit].slots;
+        let inside = |slot: &TensorSlot| range.start <= slot.start && slot.start < range.end;
         let covered: Vec<usize> = (0..slots.len()).filter(|&i| inside(&slots[i])).collect();
         let write = full.mode(*covered.first()?);
         if covered.iter().any(|&i| full.mode(i) != write) {

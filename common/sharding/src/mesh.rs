@@ -23,12 +23,12 @@ pub enum MeshShape {
 
 impl MeshShape {
     /// Returns the number of ranks that share one copy of the model states; `None` if all do.
-    pub fn shard_group(self) -> Option<usize> {
+    pub fn shard_group_size(self) -> Option<usize> {
         if let MeshShape::Hybrid(size) = self { Some(size) } else { None }
     }
 
     /// Returns the number of ranks that share a second copy of the parameters; `None` without one.
-    pub fn secondary(self) -> Option<usize> {
+    pub fn secondary_group_size(self) -> Option<usize> {
         if let MeshShape::Secondary(size) = self { Some(size) } else { None }
     }
 }

@@ -9,7 +9,7 @@ pub type UnitId = usize;
 
 /// The place of one tensor in its unit's flat segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub struct TensorSlot {
     /// The tensor.
     pub tensor: TensorId,
     /// Its first element in the segment.
@@ -20,7 +20,7 @@ pub struct Slot {
     pub decays: bool,
 }
 
-impl Slot {
+impl TensorSlot {
     /// Returns the tensor's elements in the segment.
     pub fn range(&self) -> Range<usize> {
         self.start..self.start + self.elements
@@ -47,7 +47,7 @@ pub struct Unit {
     /// Its name on screens and in tables: `embedding`, `block 0`, `head`.
     pub name: String,
     /// Its tensors, in order.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<TensorSlot>,
     /// Elements without padding.
     pub parameters: usize,
     /// Elements with padding: a multiple of the shard count.
@@ -98,13 +98,13 @@ impl Partition {
         let name = unit_name(layout, wrap, tensors, self.units.len());
         let slot = |&tensor: &TensorId| {
             let spec = &layout.tensors[tensor];
-            Slot { tensor, start: 0, elements: spec.elements(), decays: spec.decays() }
+            TensorSlot { tensor, start: 0, elements: spec.elements(), decays: spec.decays() }
         };
         self.place(name, tensors.iter().map(slot).collect());
     }
 
     /// Adds a unit of `slots`, one after the other, which is not persistent. Returns it.
-    fn place(&mut self, name: String, mut slots: Vec<Slot>) -> &mut Unit {
+    fn place(&mut self, name: String, mut slots: Vec<TensorSlot>) -> &mut Unit {
         let mut parameters = 0;
         for (at, slot) in slots.iter_mut().enumerate() {
             self.homes[slot.tensor] = (self.units.len(), at);
@@ -124,7 +124,7 @@ impl Partition {
         let mut split = Partition { units: Vec::new(), shards, homes };
         let mut together = 0;
         for Unit { name, slots, .. } in units {
-            let (persistent, cut): (Vec<Slot>, Vec<Slot>) = slots.into_iter().partition(|slot| {
+            let (persistent, cut): (Vec<TensorSlot>, Vec<TensorSlot>) = slots.into_iter().partition(|slot| {
                 let stays = slot.elements <= limits.each && together + slot.elements <= limits.together;
                 together += if stays { slot.elements } else { 0 };
                 stays
@@ -140,7 +140,7 @@ impl Partition {
     }
 
     /// Returns the unit that holds `tensor`, and its slot there.
-    pub fn home(&self, tensor: TensorId) -> (UnitId, Slot) {
+    pub fn home(&self, tensor: TensorId) -> (UnitId, TensorSlot) {
         let (unit, slot) = self.homes[tensor];
         (unit, self.units[unit].slots[slot])
     }

@@ -4,7 +4,7 @@ use crate::rank::Rank;
 use collectives::Traffic;
 use device::meter::{Kind, Spent};
 use events::cpu;
-use offload::Moved;
+use offload::TransferCounters;
 use std::time::Duration;
 
 /// The traffic of a rank with other ranks, its transfers between places, its processor time and its
@@ -16,7 +16,7 @@ pub struct Usage {
     /// Bytes that stayed among neighbours; 0 if the ranks form no groups.
     pub to_neighbours: u64,
     /// The transfers between device, main memory and disk.
-    pub transfers: Moved,
+    pub transfers: TransferCounters,
     /// Processor time of the rank's thread.
     pub processor: Duration,
     /// Its kernels by kind, in [`Kind::ALL`]'s order; zeros on a GPU, whose times are read later.

@@ -31,7 +31,7 @@ pub use journal::Change;
 pub use ordinary::{open_ordinary, read_ordinary};
 pub use paths::parent;
 pub use publication::Publication;
-pub use queue::{Moved, Ticket};
+pub use queue::{Completed, Ticket};
 
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;

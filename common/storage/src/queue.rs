@@ -19,13 +19,13 @@ const LAST_WAIT: Duration = Duration::from_millis(500);
 /// memory is then freed.
 #[must_use = "a transfer may fail; the ticket says so"]
 pub struct Ticket<M> {
-    pub(crate) outcome: Receiver<Result<Moved<M>>>,
+    pub(crate) outcome: Receiver<Result<Completed<M>>>,
     pub(crate) call: CallKind,
     pub(crate) file: Arc<File>,
 }
 
 /// A completed transfer.
-pub struct Moved<M> {
+pub struct Completed<M> {
     /// The memory, returned.
     pub memory: M,
     /// When the transfer began.
@@ -39,13 +39,13 @@ impl<M> Ticket<M> {
     ///
     /// # Errors
     /// The file system's error.
-    pub fn wait(self) -> Result<Moved<M>> {
+    pub fn wait(self) -> Result<Completed<M>> {
         self.outcome.recv().unwrap_or_else(|_| Err(self.no_thread()))
     }
 
     /// Blocks like [`Ticket::wait`], but for at most `time`. Returns `None` if the transfer is
     /// still in flight. Do not call it again once it has returned an outcome.
-    pub fn wait_for(&self, time: Duration) -> Option<Result<Moved<M>>> {
+    pub fn wait_for(&self, time: Duration) -> Option<Result<Completed<M>>> {
         match self.outcome.recv_timeout(time) {
             Ok(outcome) => Some(outcome),
             Err(RecvTimeoutError::Timeout) => None,
@@ -171,9 +171,9 @@ impl Queue {
 }
 
 /// Carries out a transfer. Returns its result, and when it began and ended.
-pub(crate) fn timed<M>(transfer: impl FnOnce() -> Result<M>) -> Result<Moved<M>> {
+pub(crate) fn timed<M>(transfer: impl FnOnce() -> Result<M>) -> Result<Completed<M>> {
     let began = Instant::now();
-    transfer().map(|memory| Moved { memory, began, ended: Instant::now() })
+    transfer().map(|memory| Completed { memory, began, ended: Instant::now() })
 }
 
 impl Drop for Queue {

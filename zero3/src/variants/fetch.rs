@@ -18,7 +18,7 @@ use device::{Class, Place, View};
 use events::Pass;
 use offload::TransferLabel;
 use sharding::{Error, GatherWindow, Rank, Result, Schedule, UnitId, UpdatedShardSink};
-use slot::{Slot, SlotState};
+use slot::{FetchSlot, SlotState};
 use std::ops::Range;
 use std::sync::Arc;
 use trainer::Setup;
@@ -36,7 +36,7 @@ pub struct ShardFetcher {
     /// False if backward gathers from secondary shards, which are not fetched.
     fetches_in_backward: bool,
     /// The slots, the least recently assigned one first.
-    slots: Vec<Slot>,
+    slots: Vec<FetchSlot>,
     micro_batches: usize,
     /// Number of forward passes that the current step, or else the previous one, has begun.
     forwards: usize,
@@ -66,7 +66,7 @@ impl ShardFetcher {
             units.map(|unit| (!unit.persistent).then_some(unit.padded / setup.partition.shards)).collect();
         let (count, largest) = (offloaded_len.iter().flatten().count(), offloaded_len.iter().flatten().max());
         let (dtype, largest) = (setup.precision.parameters, largest.copied().unwrap_or(0));
-        let slot = |_| Slot::new(&setup.rank, placement.parameters, dtype, largest);
+        let slot = |_| FetchSlot::new(&setup.rank, placement.parameters, dtype, largest);
         let slots = (0..placement.fetch_buffers().min(count)).map(slot).collect::<Result<_>>()?;
         let residency = ResidencyPolicy::new(setup);
         let is_freed = |unit| residency.for_unit(unit) == Residency::FreeAfterPass;
@@ -246,7 +246,7 @@ impl ShardFetcher {
         if self.slots.iter().any(|slot| slot.unit() == Some(unit) || slot.is_available(wanted)) {
             return Ok(());
         }
-        let other = |slot: &&mut Slot| slot.unit().is_none_or(|unit| !wanted.contains(&unit));
+        let other = |slot: &&mut FetchSlot| slot.unit().is_none_or(|unit| !wanted.contains(&unit));
         match self.slots.iter_mut().rfind(other) {
             Some(slot) => slot.clear(rank),
             None => Ok(()),
@@ -255,7 +255,7 @@ impl ShardFetcher {
 
     /// Returns the least recently assigned slot that is available, and moves it to the end. `None`
     /// if there is none.
-    fn assign_slot(&mut self, wanted: &[UnitId]) -> Option<&mut Slot> {
+    fn assign_slot(&mut self, wanted: &[UnitId]) -> Option<&mut FetchSlot> {
         let at = self.slots.iter().position(|slot| slot.is_available(wanted))?;
         self.slots[at..].rotate_left(1);
         self.slots.last_mut()
@@ -312,7 +312,7 @@ impl UpdatedShardSink for ShardFetcher {
     }
 
     fn would_wait(&self, rank: &Rank, unit: UnitId) -> bool {
-        let blocks = |slot: &Slot| match &slot.state {
+        let blocks = |slot: &FetchSlot| match &slot.state {
             SlotState::Copying(of, crossing) => *of == unit && rank.transfers.would_wait(crossing),
             _ => false,
         };

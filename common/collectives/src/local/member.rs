@@ -230,12 +230,12 @@ impl Backend for ThreadMember {
         let carried_out = self.calls.finish(call.sequence, |call| self.carry_out(call, &mut moving));
         let all = self.shared.coordinator.published(&context);
         let settled = self.shared.coordinator.settle(&context);
-        let parties = all.as_deref().and_then(on_gpus);
-        let drain = || parties.iter().for_each(|parties| parties.drain(self.member));
+        let members = all.as_deref().and_then(on_gpus);
+        let drain = || members.iter().for_each(|members| members.drain(self.member));
         let settled = settled.map_err(|failure| self.explain(failure, call)).inspect_err(|_| drain())?;
         let peers = call.observer.emitter.since(began).saturating_sub(moving);
-        if let Some(parties) = &parties {
-            let after = parties.settle(self.member).inspect_err(|_| drain());
+        if let Some(members) = &members {
+            let after = members.settle(self.member).inspect_err(|_| drain());
             after.map_err(|error| self.device_error(call, &error))?;
         }
         let crossing = settled.crossing.map(|crossing| self.cross(crossing, &call.observer));
@@ -252,8 +252,8 @@ impl Backend for ThreadMember {
         let all = self.shared.coordinator.published(&context);
         // The group has failed: no rank enters any more, and settling waits only for ranks inside.
         let _ = self.shared.coordinator.settle(&context);
-        if let Some(parties) = all.as_deref().and_then(on_gpus) {
-            parties.drain(self.member);
+        if let Some(members) = all.as_deref().and_then(on_gpus) {
+            members.drain(self.member);
         }
     }
 

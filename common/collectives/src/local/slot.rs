@@ -22,7 +22,7 @@ pub(crate) struct Settled {
 
 /// One collective, from the first rank's issue until the last has settled. `C` is the type that a
 /// rank publishes.
-pub(crate) struct Slot<C> {
+pub(crate) struct CallSlot<C> {
     arrivals: Vec<Option<C>>,
     /// The calls of all members, once they have arrived and agree.
     agreed: Option<Arc<[C]>>,
@@ -38,9 +38,9 @@ pub(crate) struct Slot<C> {
     pub(crate) complete: Duration,
 }
 
-impl<C> Slot<C> {
+impl<C> CallSlot<C> {
     fn new(members: usize) -> Self {
-        Slot {
+        CallSlot {
             arrivals: (0..members).map(|_| None).collect(),
             agreed: None,
             sent: vec![None; members],
@@ -121,7 +121,7 @@ pub(crate) struct GroupState<C> {
     /// Sequence number of the oldest slot.
     first: u64,
     /// In the order of their sequence numbers.
-    slots: VecDeque<Slot<C>>,
+    slots: VecDeque<CallSlot<C>>,
     /// By member: true if it will issue nothing more.
     pub(crate) departed: Vec<bool>,
     /// The first failure.
@@ -146,17 +146,17 @@ impl<C> GroupState<C> {
     }
 
     /// Makes the slot with number `sequence`, and those before it, unless another member has.
-    pub(crate) fn prepare(&mut self, sequence: u64) -> &mut Slot<C> {
+    pub(crate) fn prepare(&mut self, sequence: u64) -> &mut CallSlot<C> {
         let index = (sequence - self.first) as usize;
         while self.slots.len() <= index {
-            self.slots.push_back(Slot::new(self.members));
+            self.slots.push_back(CallSlot::new(self.members));
         }
         &mut self.slots[index]
     }
 
     /// Returns the slot with number `sequence`: it exists from a member's issue until all members
     /// have settled.
-    pub(crate) fn slot(&mut self, sequence: u64) -> &mut Slot<C> {
+    pub(crate) fn slot(&mut self, sequence: u64) -> &mut CallSlot<C> {
         &mut self.slots[(sequence - self.first) as usize]
     }
 

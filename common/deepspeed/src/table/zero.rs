@@ -153,7 +153,7 @@ pub(super) static KEYS: &[Key] = &[
         Some("secondary_shard_size"),
         |args, value| args.sharding.secondary_shard_size = Some(count(value)).filter(|&size| size > 1),
         |run| {
-            let size = run.config.mesh.secondary().unwrap_or(1);
+            let size = run.config.mesh.secondary_group_size().unwrap_or(1);
             run.stage.sharded().parameters.then(|| Node::count(size))
         },
     ),
@@ -183,7 +183,7 @@ pub(super) static KEYS: &[Key] = &[
             }
         },
         |run| {
-            let size = run.config.mesh.shard_group().map_or(-1.0, |size| size as f64);
+            let size = run.config.mesh.shard_group_size().map_or(-1.0, |size| size as f64);
             run.stage.sharded().parameters.then_some(Node::Number(size))
         },
     ),

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Disk, Moved, Publication, Ticket};
+use storage::{Disk, Completed, Publication, Ticket};
 
 /// Writes a recording, frame by frame. Watchers of a run do not wait for its disk: events that
 /// cannot be written yet are kept in main memory.
@@ -141,7 +141,7 @@ impl Recorder {
         }
     }
 
-    fn is_written(&mut self, written: storage::Result<Moved<Vec<u8>>>) -> Result<(), RecordingError> {
+    fn is_written(&mut self, written: storage::Result<Completed<Vec<u8>>>) -> Result<(), RecordingError> {
         self.in_progress = None;
         written.map(drop).map_err(|error| failed("write", &self.path, error.cause))
     }

@@ -7,7 +7,7 @@ pub(super) const ROUTES: usize = Route::ALL.len();
 
 /// The bytes that one rank has moved on each route, and how long it waited for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Moved {
+pub struct TransferCounters {
     /// Payload bytes, in [`Route::ALL`]'s order.
     pub bytes: [u64; ROUTES],
     /// Transfers.
@@ -16,4 +16,4 @@ pub struct Moved {
     pub waited: [f64; ROUTES],
 }
 
-events::counters! { Moved [bytes, calls, waited] }
+events::counters! { TransferCounters [bytes, calls, waited] }

@@ -1,6 +1,6 @@
 //! How a rank waits for its transfers.
 
-use super::{Issued, Staged, Transfers};
+use super::{Issued, DiskTransfer, Transfers};
 use crate::wait::POLL_INTERVAL;
 use crate::{Error, Result};
 use device::Buffer;
@@ -11,8 +11,8 @@ use storage::{Answers, Call, CallKind};
 
 impl Transfers {
     /// Blocks until the disk has answered. Returns its answer.
-    pub(super) fn receive<M>(&self, staged: Staged<M>) -> Result<storage::Moved<M>> {
-        let Staged { issued, ticket, mut answer, .. } = staged;
+    pub(super) fn receive<M>(&self, staged: DiskTransfer<M>) -> Result<storage::Completed<M>> {
+        let DiskTransfer { issued, ticket, mut answer, .. } = staged;
         let (disk, mut wait) = (&self.swap().disk, self.limits.begin(self.now()));
         let mut returned = None;
         let outcome = loop {
@@ -60,7 +60,7 @@ impl Transfers {
     ///
     /// # Errors
     /// As [`Transfers::wait_staged`].
-    pub fn discard(&self, staged: Staged) -> Result<Buffer> {
+    pub fn discard(&self, staged: DiskTransfer) -> Result<Buffer> {
         if let Some(booked) = staged.booked {
             self.queues.borrow_mut()[staged.issued.route.index()].forget(self.now(), booked);
         }

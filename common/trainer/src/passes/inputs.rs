@@ -5,7 +5,7 @@
 
 use crate::rank_error::{RankError, Result};
 use device::{Buffer, Class, DType, Place};
-use offload::{Crossing, Extent, OnDisk, Staged, TransferLabel};
+use offload::{Crossing, Extent, OnDisk, DiskTransfer, TransferLabel};
 use sharding::Rank;
 use std::rc::Rc;
 
@@ -20,7 +20,7 @@ pub(super) struct OffloadedInputs {
     /// The input that leaves the device, with its copy in main memory.
     outgoing: Option<OutgoingInput>,
     /// The input that is written to disk.
-    writing: Option<Staged>,
+    writing: Option<DiskTransfer>,
     /// The input that is fetched.
     incoming: Option<IncomingInput>,
     /// Number of elements of an input.
@@ -39,7 +39,7 @@ struct OutgoingInput {
 
 enum IncomingInput {
     Crossing(Buffer, Crossing),
-    Reading(Staged),
+    Reading(DiskTransfer),
 }
 
 impl OffloadedInputs {

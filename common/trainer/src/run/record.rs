@@ -8,7 +8,7 @@ use crate::rank_error::Result;
 use crate::stage::StepOutcome;
 use device::{Class, Ledger, Place};
 use events::{Began, Boundary, Operation, What};
-use offload::Moved;
+use offload::TransferCounters;
 use report::{Clocks, GpuRow, KernelRow, Measured, Peaks, StepRow, UNTIMED};
 use settings::fault::Phase;
 use sharding::{DeferredUpdateCost, Rank, Update, Usage};
@@ -37,9 +37,9 @@ pub(super) struct Record<'a> {
     observer: &'a Observer<'a>,
     steps: Vec<StepRow>,
     evaluations: Vec<(u32, f64)>,
-    validation_transfers: Moved,
+    validation_transfers: TransferCounters,
     /// The transfers of setup and checkpoints.
-    other_transfers: Moved,
+    other_transfers: TransferCounters,
     checkpoints: u64,
     /// Number of steps that began when the previous update was complete.
     fresh_starts: u64,
@@ -80,7 +80,7 @@ impl<'a> Record<'a> {
             observer,
             steps: Vec::new(),
             evaluations: Vec::new(),
-            validation_transfers: Moved::default(),
+            validation_transfers: TransferCounters::default(),
             other_transfers: rank.transfers.moved(),
             checkpoints: 0,
             fresh_starts: 0,
@@ -152,7 +152,7 @@ impl<'a> Record<'a> {
     }
 
     /// Records the validation after the last step, and its transfers, `moved`.
-    pub(super) fn validation(&mut self, loss: f64, moved: Moved) {
+    pub(super) fn validation(&mut self, loss: f64, moved: TransferCounters) {
         let step = self.hooks.step() + 1;
         self.rank.emitter.emit(What::Evaluated { step, loss });
         self.evaluations.push((step, loss));

@@ -1,13 +1,13 @@
 //! The buffers through which one shard is fetched.
 
 use device::{Buffer, Class, DType, Place};
-use offload::{Crossing, OnDisk, Staged, TransferLabel};
+use offload::{Crossing, OnDisk, DiskTransfer, TransferLabel};
 use sharding::{Error, Rank, Result, Storage, UnitBuffers, UnitId};
 
 /// Buffers for one shard. A CPU device reads a shard where it is stored in main memory, or from
 /// `staging`, and leaves `buffer` unused; it is allocated anyway, so that every device needs the
 /// same memory.
-pub(super) struct Slot {
+pub(super) struct FetchSlot {
     pub(super) buffer: Buffer,
     /// A buffer in main memory for a shard from disk; `None` while a read fills it.
     pub(super) staging: Option<Buffer>,
@@ -20,19 +20,19 @@ pub(super) enum SlotState {
     /// An update writes the shard to the slot, piece by piece.
     Filling(UnitId),
     /// The shard is read from disk.
-    Reading(UnitId, Box<Staged>),
+    Reading(UnitId, Box<DiskTransfer>),
     /// The shard is copied to the device.
     Copying(UnitId, Crossing),
     /// Forward has gathered the shard. Backward gathers it again unless the slot is reused first.
     Retained(UnitId),
 }
 
-impl Slot {
+impl FetchSlot {
     /// Allocates a slot for shards of up to `elements` elements that are stored in `place`.
-    pub(super) fn new(rank: &Rank, place: Place, dtype: DType, elements: usize) -> Result<Slot> {
+    pub(super) fn new(rank: &Rank, place: Place, dtype: DType, elements: usize) -> Result<FetchSlot> {
         let buffer = rank.device.allocate(Class::Workspace, dtype, elements)?;
         let staging = (place == Place::Disk).then(|| rank.transfers.staging(dtype, elements)).transpose()?;
-        Ok(Slot { buffer, staging, state: SlotState::Empty })
+        Ok(FetchSlot { buffer, staging, state: SlotState::Empty })
     }
 
     /// Returns the unit that the slot is assigned to.

@@ -28,7 +28,7 @@ use device::{DType, Place};
 use offload::Transfers;
 use pager::{Pager, Targets, UpdateProgress};
 use piece::{PagedPiece, WriteBack};
-use slot::{Slot, StatesOnDisk};
+use slot::{PieceSlot, StatesOnDisk};
 
 pub use pager::{UpdateBuffers, UpdatedShardSink};
 
@@ -45,7 +45,7 @@ pub(super) struct Paging {
     /// The buffers of pieces. If the device computes the update, they exist only during an update,
     /// because they take memory there. Otherwise they are kept between updates, unless main memory
     /// is needed for something else.
-    slots: Vec<Slot>,
+    slots: Vec<PieceSlot>,
     progress: Option<UpdateProgress>,
     /// Number of pieces whose states have been read ahead for the next update.
     pieces_ahead: usize,
@@ -96,7 +96,7 @@ impl Paging {
         if !self.slots.is_empty() {
             return Ok(());
         }
-        let slot = |_| Slot::new(rank, self.placement, &self.pieces, self.gradients, self.dtype);
+        let slot = |_| PieceSlot::new(rank, self.placement, &self.pieces, self.gradients, self.dtype);
         let slots = self.placement.update_buffers(self.pieces.len());
         self.slots = (0..slots).map(slot).collect::<Result<_>>()?;
         Ok(())

@@ -1,7 +1,7 @@
 //! The progress of an update: pieces are fetched, updated, and written back.
 
 use super::piece::{PagedPiece, WriteBack};
-use super::slot::{Slot, StateBuffers, missing};
+use super::slot::{PieceSlot, StateBuffers, missing};
 use crate::full::UnitBuffers;
 use crate::optimizer::shard::Operands;
 use crate::optimizer::{OwnSlice, ScaledUpdate, States};
@@ -89,7 +89,7 @@ impl UpdateProgress {
     }
 
     /// Notes which of the pieces that have landed have left their buffers, without waiting.
-    pub(super) fn poll(&mut self, rank: &Rank, slots: &mut [Slot]) -> Result<()> {
+    pub(super) fn poll(&mut self, rank: &Rank, slots: &mut [PieceSlot]) -> Result<()> {
         while self.finished < self.landed && slot(slots, self.finished).is_written(rank) {
             self.finish(rank, slots, self.finished + 1)?;
         }
@@ -97,7 +97,7 @@ impl UpdateProgress {
     }
 
     /// Waits until the first `pieces` pieces, which have landed, have left their buffers.
-    pub(super) fn finish(&mut self, rank: &Rank, slots: &mut [Slot], pieces: usize) -> Result<()> {
+    pub(super) fn finish(&mut self, rank: &Rank, slots: &mut [PieceSlot], pieces: usize) -> Result<()> {
         while self.finished < pieces {
             slot(slots, self.finished).wait_until_written(rank)?;
             self.finished += 1;
@@ -106,7 +106,7 @@ impl UpdateProgress {
     }
 
     /// Returns the number of pieces whose parameters are on disk.
-    pub(super) fn written(&self, rank: &Rank, slots: &mut [Slot]) -> usize {
+    pub(super) fn written(&self, rank: &Rank, slots: &mut [PieceSlot]) -> usize {
         let mut in_flight = self.finished..self.landed;
         let first = in_flight.find(|&piece| !slot(slots, piece).has_written_parameters(rank));
         first.unwrap_or(self.landed)
@@ -114,14 +114,14 @@ impl UpdateProgress {
 
     /// Waits until the parameters of the first `pieces` pieces are on disk, as far as these have
     /// landed.
-    pub(super) fn wait_for_parameters(&self, rank: &Rank, slots: &mut [Slot], pieces: usize) -> Result<()> {
+    pub(super) fn wait_for_parameters(&self, rank: &Rank, slots: &mut [PieceSlot], pieces: usize) -> Result<()> {
         let mut in_flight = self.finished..pieces.min(self.landed);
         in_flight.try_for_each(|piece| slot(slots, piece).wait_for_parameters(rank))
     }
 }
 
 /// Returns the buffers of piece number `piece`.
-fn slot(slots: &mut [Slot], piece: usize) -> &mut Slot {
+fn slot(slots: &mut [PieceSlot], piece: usize) -> &mut PieceSlot {
     let count = slots.len();
     &mut slots[piece % count]
 }
@@ -136,7 +136,7 @@ pub(super) struct Pager<'a> {
     pub(super) pieces: &'a [PagedPiece],
     /// True if states are read as soon as those of the previous piece have left the slot.
     pub(super) exchanges: bool,
-    pub(super) slots: &'a mut [Slot],
+    pub(super) slots: &'a mut [PieceSlot],
     pub(super) progress: &'a mut UpdateProgress,
 }
 
@@ -277,7 +277,7 @@ impl Pager<'_> {
     /// Updates piece number `number`, which has arrived.
     fn compute(&mut self, number: usize) -> Result<()> {
         let (piece, index) = (&self.pieces[number], self.slot_index(number));
-        let Slot { states, gradients, parameters, on_device, .. } = &mut self.slots[index];
+        let PieceSlot { states, gradients, parameters, on_device, .. } = &mut self.slots[index];
         let gradients = match gradients {
             Some(gradients) if !self.rank.transfers.device_in_main_memory() => {
                 gradients.slice(0..piece.in_slice.len())

@@ -8,7 +8,7 @@ use crate::rank::Rank;
 use crate::{Error, Result};
 use device::{Buffer, Class, DType, Place};
 use model::TrainingState;
-use offload::{Crossing, Extent, OnDisk, Staged, TransferLabel, Transfers, paged};
+use offload::{Crossing, Extent, OnDisk, DiskTransfer, TransferLabel, Transfers, paged};
 
 /// Master weights, momentum and variance of one piece.
 pub(super) type StateBuffers = [Buffer; TrainingState::ALL.len()];
@@ -35,7 +35,7 @@ impl<'a> StatesOnDisk<'a> {
 }
 
 /// Starts a transfer between a buffer and the disk.
-pub(super) type Start = fn(&Transfers, OnDisk<'_>, Buffer) -> Staged;
+pub(super) type Start = fn(&Transfers, OnDisk<'_>, Buffer) -> DiskTransfer;
 
 /// The states of a slot's piece, if states are stored on disk.
 #[derive(Default)]
@@ -46,9 +46,9 @@ pub(super) enum SlotStates {
     /// In these buffers, which are also there while no piece uses the slot.
     Held(Box<StateBuffers>),
     /// Being read, or being written without a read after that.
-    Moving(Vec<Staged>),
+    Moving(Vec<DiskTransfer>),
     /// Being written. Each buffer is then filled with a state of the next piece that uses the slot.
-    Exchanging { writes: Vec<Staged<()>>, reads: Vec<Staged> },
+    Exchanging { writes: Vec<DiskTransfer<()>>, reads: Vec<DiskTransfer> },
 }
 
 impl SlotStates {
@@ -99,9 +99,9 @@ pub(super) enum SlotParameters {
     /// In this buffer, which is also there while no piece uses the slot.
     Held(Buffer),
     /// Being read from disk for the update.
-    Reading(Box<Staged>),
+    Reading(Box<DiskTransfer>),
     /// Being written to disk after the update.
-    Writing(Box<Staged>),
+    Writing(Box<DiskTransfer>),
 }
 
 impl SlotParameters {
@@ -130,7 +130,7 @@ impl SlotParameters {
 /// The buffers of one piece in flight. Transfers to and from the disk hold their buffers; copies to
 /// and from the device leave them here.
 #[derive(Default)]
-pub(super) struct Slot {
+pub(super) struct PieceSlot {
     pub(super) states: SlotStates,
     /// Gradients from the device. A CPU device leaves this buffer unused; it is allocated anyway,
     /// so that every device needs the same memory.
@@ -144,7 +144,7 @@ pub(super) struct Slot {
     pub(super) outgoing_copy: Option<Crossing>,
 }
 
-impl Slot {
+impl PieceSlot {
     /// Allocates one slot: each buffer has room for the largest of the `pieces` that need it.
     /// `gradients` are the gradients' element type and place; parameters have the type `dtype`.
     ///
@@ -161,7 +161,7 @@ impl Slot {
         let largest = |needs: &dyn Fn(WriteBack) -> bool| {
             pieces.iter().filter(|piece| needs(piece.write_back)).map(|piece| piece.in_slice.len()).max()
         };
-        let mut slot = Slot::default();
+        let mut slot = PieceSlot::default();
         let all = largest(&|_| true).unwrap_or(0);
         if placement.optimizer == Place::Disk {
             let state = || transfers.staging(DType::F32, all);
@@ -214,12 +214,12 @@ impl Slot {
         self.states = SlotStates::Exchanging { writes, reads };
     }
 
-    /// True if [`Slot::wait_until_written`] would not block.
+    /// True if [`PieceSlot::wait_until_written`] would not block.
     pub(super) fn is_written(&mut self, rank: &Rank) -> bool {
         self.has_written_parameters(rank) && self.states.are_written(rank)
     }
 
-    /// True if [`Slot::wait_for_parameters`] would not block.
+    /// True if [`PieceSlot::wait_for_parameters`] would not block.
     pub(super) fn has_written_parameters(&mut self, rank: &Rank) -> bool {
         match &mut self.parameters {
             SlotParameters::Writing(staged) => rank.transfers.is_done(staged),
@@ -266,7 +266,7 @@ impl Slot {
     }
 
     /// Waits for states that are being read or written, but not exchanged: for these,
-    /// [`Slot::wait_until_written`] comes first.
+    /// [`PieceSlot::wait_until_written`] comes first.
     ///
     /// # Errors
     /// The file system's.
