@@ -121,3 +121,13 @@ fn the_report_says_what_was_computed_again() {
         }
     }
 }
+
+/// A slow rank sleeps for at least 20 ms after each recomputation of a block, of which there are
+/// three.
+#[test]
+fn a_slow_rank_recomputes_slowly() {
+    let flags = flags("odd.json", 2, 1).replace("--steps 6", "--steps 1");
+    let flags = format!("{flags} --checkpoint-activations block --inject slow@rank1,step0");
+    let report = train(Stage::Zero3, &flags).unwrap();
+    assert!(report.time[1].clocks.phases.recompute >= 3.0 * 0.02);
+}
