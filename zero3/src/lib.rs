@@ -127,8 +127,7 @@ impl Stage for Zero3 {
     fn continue_update(&mut self, unit: UnitId) -> Result<()> {
         let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
         // Forward gathers from updated shards.
-        let buffers =
-            UpdateBuffers { sink: self.source.sink(), ..buffers.with_gathers(&mut self.gathers) };
+        let buffers = UpdateBuffers { sink: self.source.sink(), ..buffers.with_gathers(&mut self.gathers) };
         self.optimizer.continue_until(&self.rank, unit, buffers)
     }
 

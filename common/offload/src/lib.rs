@@ -19,7 +19,9 @@ mod wait;
 pub use error::Error;
 pub use storage::Effect;
 pub use swap::{DiskBuffer, Extent, PAGE, paged};
-pub use transfers::{Crossing, TransferCounters, OnDisk, Options, ReadBuffer, DiskTransfer, TransferLabel, Transfers};
+pub use transfers::{
+    Crossing, DiskTransfer, OnDisk, Options, ReadBuffer, TransferCounters, TransferLabel, Transfers,
+};
 pub use wait::WaitLimits;
 
 /// The result of this crate's functions.

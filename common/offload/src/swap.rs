@@ -58,7 +58,9 @@ impl Swap {
         let mut tries = 0;
         let file = loop {
             match disk.scratch(&directory.join(name(tries))) {
-                Err(error) if error.cause.kind() == std::io::ErrorKind::AlreadyExists && tries < MAX_NAME_TRIES => {
+                Err(error)
+                    if error.cause.kind() == std::io::ErrorKind::AlreadyExists && tries < MAX_NAME_TRIES =>
+                {
                     tries += 1;
                 }
                 file => break file?,

@@ -14,13 +14,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use storage::{Disk, Effect, Ticket};
 
-mod crossings;
 mod counters;
+mod crossings;
 mod waits;
 
-pub use crossings::Crossing;
-pub use counters::TransferCounters;
 use counters::ROUTES;
+pub use counters::TransferCounters;
+pub use crossings::Crossing;
 
 /// The settings of a rank's transfers.
 #[derive(Default)]
@@ -186,7 +186,12 @@ impl Transfers {
 
     /// Starts to write the beginning of `buffer`, in main memory, to `to`, and then to read `from`
     /// into its beginning. Wait for the write first: if it fails, nothing is read.
-    pub fn write_then_read(&self, to: OnDisk<'_>, from: OnDisk<'_>, buffer: Buffer) -> (DiskTransfer<()>, DiskTransfer) {
+    pub fn write_then_read(
+        &self,
+        to: OnDisk<'_>,
+        from: OnDisk<'_>,
+        buffer: Buffer,
+    ) -> (DiskTransfer<()>, DiskTransfer) {
         let written = self.issue(Route::HostToDisk, to.label, to.bytes as u64);
         let read = self.issue(Route::DiskToHost, from.label, from.bytes as u64);
         let Swap { disk, file, .. } = self.swap();
@@ -198,7 +203,13 @@ impl Transfers {
     }
 
     /// Returns the transfer of `ticket`, over a route on which it may begin at `ready`.
-    fn staged<M>(&self, issued: Issued, ready: Duration, ticket: Ticket<M>, priority: Priority) -> DiskTransfer<M> {
+    fn staged<M>(
+        &self,
+        issued: Issued,
+        ready: Duration,
+        ticket: Ticket<M>,
+        priority: Priority,
+    ) -> DiskTransfer<M> {
         let booked =
             self.queues.borrow_mut()[issued.route.index()].book(issued.at, ready, issued.bytes, priority);
         DiskTransfer { issued, ticket, answer: None, booked }

@@ -41,7 +41,8 @@ impl ReplicaSum {
     pub fn new(options: BucketOptions, gradients: DType, units: usize, micro_batches: usize) -> Self {
         let narrow = Some(options.wire).filter(|&wire| wire != DType::F32);
         let in_place = narrow.is_none() && gradients == DType::F32;
-        let exact = BucketOptions { wire: DType::F32, always_copies: options.always_copies && in_place, ..options };
+        let exact =
+            BucketOptions { wire: DType::F32, always_copies: options.always_copies && in_place, ..options };
         ReplicaSum {
             buckets: Buckets::new(Group::all_reduce, exact).among(replicas),
             narrow,

@@ -28,8 +28,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// of `steps` done in this process. If a key ended it, the signal is the key's, or SIGINT. `None`
 /// if the run is complete.
 fn early_exit_signal(plan: &Plan, steps: usize) -> Option<i32> {
-    let is_early = plan.first_step() as usize + steps < plan.config.steps as usize
-        || plan.stop.lacks_validation();
+    let is_early =
+        plan.first_step() as usize + steps < plan.config.steps as usize || plan.stop.lacks_validation();
     is_early.then(|| plan.stop.exit_signal())
 }
 

@@ -355,7 +355,10 @@ fn a_rank_that_never_connects_or_never_comes_is_named() {
         error
     });
     assert!(
-        matches!(&errors[0], Some(CollectiveError::Timeout { culprit: 1, call: CallId { sequence: 1, .. }, .. })),
+        matches!(
+            &errors[0],
+            Some(CollectiveError::Timeout { culprit: 1, call: CallId { sequence: 1, .. }, .. })
+        ),
         "{errors:?}"
     );
 }

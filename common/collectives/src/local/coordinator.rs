@@ -286,9 +286,8 @@ impl<C: AsRef<Signature>> Coordinator<C> {
             Ok(left) => left,
             Err(culprit) => {
                 let reporter = self.global_ranks[deadline.context.member];
-                return Err(
-                    self.set_failure(&mut state, deadline.context.timeout_failure(reporter, culprit, awaited))
-                );
+                let failure = deadline.context.timeout_failure(reporter, culprit, awaited);
+                return Err(self.set_failure(&mut state, failure));
             }
         };
         if !std::mem::replace(&mut deadline.spun, true) && !self.spin.is_zero() && self.should_spin() {

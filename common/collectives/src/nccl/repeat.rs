@@ -8,8 +8,8 @@ use crate::core::backend::Backend;
 use crate::core::call::{BufferShape, Call, Signature};
 use crate::core::observer::Observer;
 use crate::group::Group;
-use device::cuda::Runtime;
 use device::Buffer;
+use device::cuda::Runtime;
 use events::Operation;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,7 +75,8 @@ impl Repeater {
             for _ in 0..calls {
                 // SAFETY: the ranks have agreed about operation, length and type, and each repeats
                 // the call as often; the buffer is borrowed until the GPU is done, below.
-                let state = unsafe { communicator.enqueue(&[transfer], stream.handle()) }.map_err(nccl_error)?;
+                let state =
+                    unsafe { communicator.enqueue(&[transfer], stream.handle()) }.map_err(nccl_error)?;
                 if state == CallState::Running {
                     communicator.settle(&give_up).map_err(nccl_error)?;
                 }

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 /// How often the watchdog polls.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Starts a stopwatch for a wait on NCCL of at most `timeout`; `paused` is the run's pause so far. A
-/// poll may block while another thread holds the driver's lock, so the interval is at least two
+/// Starts a stopwatch for a wait on NCCL of at most `timeout`; `paused` is the run's pause so far.
+/// A poll may block while another thread holds the driver's lock, so the interval is at least two
 /// polls.
 pub(crate) fn stopwatch(paused: Duration, timeout: Duration) -> Stopwatch {
     Stopwatch::start(paused, poll_interval(timeout).max(2 * POLL_INTERVAL))

@@ -112,12 +112,12 @@ fn welcome(links: &[(u32, TcpStream)], answer: &Answer) -> Result<(), (u32, io::
     Ok(())
 }
 
-/// Collects the registrations of all other ranks. If a process ends after it has registered, another
-/// may register as its rank.
+/// Collects the registrations of all other ranks. If a process ends after it has registered,
+/// another may register as its rank.
 ///
 /// # Errors
-/// Why the job cannot start. Ranks count as missing at the earliest deadline of any registered rank,
-/// to which `deadline` is lowered.
+/// Why the job cannot start. Ranks count as missing at the earliest deadline of any registered
+/// rank, to which `deadline` is lowered.
 fn gather(
     options: &JoinOptions,
     acceptor: &mut Acceptor<'_>,

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Disk, Completed, Publication, Ticket};
+use storage::{Completed, Disk, Publication, Ticket};
 
 /// Writes a recording, frame by frame. Watchers of a run do not wait for its disk: events that
 /// cannot be written yet are kept in main memory.

@@ -1,6 +1,6 @@
 //! How a rank waits for its transfers.
 
-use super::{Issued, DiskTransfer, Transfers};
+use super::{DiskTransfer, Issued, Transfers};
 use crate::wait::POLL_INTERVAL;
 use crate::{Error, Result};
 use device::Buffer;

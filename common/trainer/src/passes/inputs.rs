@@ -5,7 +5,7 @@
 
 use crate::rank_error::{RankError, Result};
 use device::{Buffer, Class, DType, Place};
-use offload::{Crossing, Extent, OnDisk, DiskTransfer, TransferLabel};
+use offload::{Crossing, DiskTransfer, Extent, OnDisk, TransferLabel};
 use sharding::Rank;
 use std::rc::Rc;
 

@@ -21,8 +21,8 @@ pub(crate) fn share(rank: &Rank, measured: Measured) -> Result<Vec<Measured>> {
     Ok(all)
 }
 
-/// Fails the group of all ranks, unless it has failed already. Blames the rank that `error` names, or
-/// else this rank.
+/// Fails the group of all ranks, unless it has failed already. Blames the rank that `error` names,
+/// or else this rank.
 pub(super) fn tell_peers(rank: &Rank, during: &str, error: RankError) -> RankError {
     error.announce(&rank.emitter);
     let number = rank.group.rank();

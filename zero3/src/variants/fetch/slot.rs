@@ -1,7 +1,7 @@
 //! The buffers through which one shard is fetched.
 
 use device::{Buffer, Class, DType, Place};
-use offload::{Crossing, OnDisk, DiskTransfer, TransferLabel};
+use offload::{Crossing, DiskTransfer, OnDisk, TransferLabel};
 use sharding::{Error, Rank, Result, Storage, UnitBuffers, UnitId};
 
 /// Buffers for one shard. A CPU device reads a shard where it is stored in main memory, or from

@@ -155,8 +155,9 @@ impl Pager<'_> {
         Ok(())
     }
 
-    /// Waits for the copy of piece number `number`'s parameters from the device, and starts to write
-    /// them to disk. Does nothing if they are stored elsewhere or the write is in flight already.
+    /// Waits for the copy of piece number `number`'s parameters from the device, and starts to
+    /// write them to disk. Does nothing if they are stored elsewhere or the write is in flight
+    /// already.
     fn write_copied(&mut self, number: usize) -> Result<()> {
         if self.pieces[number].write_back != WriteBack::DeviceToDisk {
             return Ok(());

@@ -114,7 +114,12 @@ impl UpdateProgress {
 
     /// Waits until the parameters of the first `pieces` pieces are on disk, as far as these have
     /// landed.
-    pub(super) fn wait_for_parameters(&self, rank: &Rank, slots: &mut [PieceSlot], pieces: usize) -> Result<()> {
+    pub(super) fn wait_for_parameters(
+        &self,
+        rank: &Rank,
+        slots: &mut [PieceSlot],
+        pieces: usize,
+    ) -> Result<()> {
         let mut in_flight = self.finished..pieces.min(self.landed);
         in_flight.try_for_each(|piece| slot(slots, piece).wait_for_parameters(rank))
     }

@@ -8,7 +8,7 @@ use crate::rank::Rank;
 use crate::{Error, Result};
 use device::{Buffer, Class, DType, Place};
 use model::TrainingState;
-use offload::{Crossing, Extent, OnDisk, DiskTransfer, TransferLabel, Transfers, paged};
+use offload::{Crossing, DiskTransfer, Extent, OnDisk, TransferLabel, Transfers, paged};
 
 /// Master weights, momentum and variance of one piece.
 pub(super) type StateBuffers = [Buffer; TrainingState::ALL.len()];
@@ -194,8 +194,8 @@ impl PieceSlot {
         self.states = SlotStates::Moving(buffers.into_iter().enumerate().map(start).collect());
     }
 
-    /// Starts to write the states of `outgoing` to disk, and then to read those of `incoming` into the
-    /// same buffers.
+    /// Starts to write the states of `outgoing` to disk, and then to read those of `incoming` into
+    /// the same buffers.
     pub(super) fn exchange_states(
         &mut self,
         rank: &Rank,
