@@ -242,7 +242,7 @@ fn an_nccl_that_is_too_old_is_named_by_every_process() {
     for Ended { code, error, .. } in ended {
         assert_eq!(code, Some(2), "{error}");
         assert!(error.starts_with("error: ") && error.lines().count() <= 24, "{error}");
-        for words in ["NCCL 2.17.0 is too old", "2.18.0", "pip install -U nvidia-nccl-cu13"] {
+        for words in ["NCCL: version 2.17.0 is too old", "2.18.0", "pip install -U nvidia-nccl-cu13"] {
             assert!(error.contains(words), "{words:?} is missing: {error}");
         }
     }
