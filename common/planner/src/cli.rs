@@ -117,8 +117,8 @@ pub fn command() -> clap::Command {
     shell::command::<Arguments>()
 }
 
-/// Runs the program with `arguments`, the program's name first, and prints. Exits the process if
-/// there is nothing to compute.
+/// Runs the program with `arguments`, the program's name first, and prints. On help, version or a
+/// usage error, prints the text and exits the process.
 pub fn main_from<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>) -> ExitCode {
     let text = run(arguments).unwrap_or_else(|problem| shell::exit(&problem));
     events::say!("{}", text.trim_end());
@@ -128,8 +128,8 @@ pub fn main_from<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = 
 /// Runs the program with `arguments`, the program's name first, and returns what to print.
 ///
 /// # Errors
-/// Returns what to print when there is nothing to compute: an error with its remedy, or the
-/// requested help.
+/// Returns what to print in place of a result: a usage error with its remedy, or the requested help
+/// or version.
 pub fn run<T>(arguments: impl IntoIterator<Item = T>) -> Result<String, clap::Error>
 where
     T: Into<OsString> + Clone,
@@ -234,8 +234,8 @@ const REPLICATED: &str =
 const COMPUTED: &str = "a model's activations are computed: leave --activations out, \
                         or give --params COUNT in place of --model";
 
-/// Refuses flags that do not go together. [`Job::validate`](crate::Job::validate) checks that sizes
-/// of groups divide the GPUs.
+/// Refuses flags that do not go together. [`Job::validate`](prediction::Job::validate) checks that
+/// sizes of groups divide the GPUs.
 fn check(arguments: &Arguments) -> Result<(), clap::Error> {
     let (model, count) = (arguments.model.is_some(), arguments.parameters.is_some());
     let (strategy, checkpointing) = (arguments.strategy, arguments.checkpoint_activations);

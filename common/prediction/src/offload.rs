@@ -267,19 +267,23 @@ impl Offload {
         moved
     }
 
-    /// Returns the sizes of the buffers that a rank reads one after the other from its disk while
-    /// `state` of `unit` is gathered in main memory, each with the number of such buffers.
-    pub(crate) fn reads(&self, unit: &Slices, state: TrainingState) -> Vec<(u64, u64)> {
+    /// Returns the buffers that a rank reads one after the other from its disk while `state` of
+    /// `unit` is gathered in main memory.
+    pub(crate) fn reads(&self, unit: &Slices, state: TrainingState) -> Vec<EqualBuffers> {
         let masters = self.recipe.weights != F32;
         match (self.placement.optimizer, self.placement.parameters) {
-            (Place::Disk, _) => {
-                self.pieces(unit.optimizer).map(|piece| (piece.times, pages(piece.elements * F32))).collect()
-            }
+            (Place::Disk, _) => self.pieces_on_disk(unit).collect(),
             (Place::Device, Place::Disk) if state == TrainingState::Weight && unit.offloaded && !masters => {
-                vec![(1, pages(self.parameters(unit.parameters)))]
+                vec![EqualBuffers { times: 1, bytes: pages(self.parameters(unit.parameters)) }]
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Returns the pieces of one state of `unit`, as they are stored on disk.
+    pub(crate) fn pieces_on_disk(&self, unit: &Slices) -> impl Iterator<Item = EqualBuffers> + use<> {
+        let pieces = self.pieces(unit.optimizer);
+        pieces.map(|piece| EqualBuffers { times: piece.times, bytes: pages(piece.elements * F32) })
     }
 
     /// Returns the number of slots through which parameters are fetched, and the bytes of the
@@ -289,6 +293,15 @@ impl Offload {
         let slots = self.placement.fetch_buffers().min(offloaded().count() as u64);
         (slots, self.parameters(offloaded().max().unwrap_or(0)))
     }
+}
+
+/// Buffers of equal size that are moved one at a time.
+#[derive(Clone, Copy)]
+pub(crate) struct EqualBuffers {
+    /// The number of buffers.
+    pub(crate) times: u64,
+    /// Bytes of each.
+    pub(crate) bytes: u64,
 }
 
 /// Pieces of equal size of a slice that is being updated.

@@ -326,7 +326,7 @@ fn on_gpus(gpus: &[GpuInfo], ranks: usize, nccl: Option<nccl::Version>) -> Strin
     }
 }
 
-/// `GPU 0, NAME (80.00 GB)`.
+/// `GPU 0, NAME (80.0 GB)`.
 fn named(gpu: &GpuInfo) -> String {
     format!("GPU {}, {} ({})", gpu.ordinal, gpu.name, human(gpu.memory))
 }

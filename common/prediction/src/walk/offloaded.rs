@@ -3,7 +3,7 @@
 
 use super::{Walk, sharing};
 use crate::ledger::Allocation;
-use crate::offload::{STATES, Slices, pages};
+use crate::offload::{EqualBuffers, STATES, Slices, pages};
 use crate::phases::Accumulate;
 use crate::placement::{MIN_STREAM_PIECES, STREAM_BUFFER, STREAM_BUFFERS, Saving};
 use crate::recipe::F32;
@@ -42,20 +42,21 @@ impl Walk<'_> {
         let placement = self.offload.placement;
         let writes = match class {
             Class::Parameters if unit.offloaded && placement.parameters == Place::Disk => {
-                vec![(1, pages(self.offload.parameters(unit.parameters)))]
+                vec![EqualBuffers { times: 1, bytes: pages(self.offload.parameters(unit.parameters)) }]
             }
             Class::Optimizer if placement.optimizer == Place::Disk => {
-                let pieces = self.offload.pieces(unit.optimizer);
-                pieces.map(|piece| (STATES * piece.times, pages(piece.elements * F32))).collect()
+                let states =
+                    |buffers: EqualBuffers| EqualBuffers { times: STATES * buffers.times, ..buffers };
+                self.offload.pieces_on_disk(unit).map(states).collect()
             }
             _ => Vec::new(),
         };
         self.pass_through_memory(Route::HostToDisk, &writes);
     }
 
-    /// Moves buffers, given as sizes and counts, over `route` through main memory, one at a time.
-    fn pass_through_memory(&mut self, route: Route, buffers: &[(u64, u64)]) {
-        for &(times, bytes) in buffers {
+    /// Moves buffers over `route` through main memory, one at a time.
+    fn pass_through_memory(&mut self, route: Route, buffers: &[EqualBuffers]) {
+        for &EqualBuffers { times, bytes } in buffers {
             let staged = self.host.allocate(Class::Workspace, bytes);
             self.host.free(staged);
             self.counter.transfers.count_all(route, bytes, times);
