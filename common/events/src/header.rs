@@ -116,10 +116,9 @@ impl Sweep {
     /// of groups of [`Sweep::ranks`]. In a group of n each rank sends (n−1)/n of the buffers, and
     /// twice that in an all-reduce, which is a reduce-scatter and an all-gather.
     pub fn elements_sent(&self, world_size: u32) -> u64 {
-        let rounds = if self.operation == Operation::AllReduce { 2 } else { 1 };
         let groups = u64::from(world_size / self.ranks.max(1));
         let factors = [self.times.into(), self.elements, self.ranks.saturating_sub(1).into(), groups];
-        factors.into_iter().fold(rounds, u64::saturating_mul)
+        factors.into_iter().fold(self.operation.rounds(), u64::saturating_mul)
     }
 
     /// Returns the bytes that all ranks together send per step.

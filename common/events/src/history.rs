@@ -31,6 +31,13 @@ pub struct StepRecord {
     pub skipped: u32,
 }
 
+impl StepRecord {
+    /// Returns the tokens of the global batch per second of the step.
+    pub fn tokens_per_second(&self) -> f64 {
+        self.tokens as f64 / self.seconds.max(1e-9)
+    }
+}
+
 /// Maximum number of steps that a [`History`] keeps, in addition to the latest. They take at most
 /// 40 MB of a stream.
 const MOST_STEPS: u32 = 1 << 19;

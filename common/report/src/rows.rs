@@ -31,6 +31,13 @@ pub struct StepRow {
     pub skipped: bool,
 }
 
+impl StepRow {
+    /// Returns the tokens of the global batch per second of the step.
+    pub fn tokens_per_second(&self) -> f64 {
+        self.tokens as f64 / self.seconds.max(1e-9)
+    }
+}
+
 /// A validation loss.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationRow {

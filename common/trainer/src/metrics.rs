@@ -59,7 +59,7 @@ impl Metrics {
     }
 
     fn step(&self, row: &StepRow, peak: u64) -> Value {
-        let rate = row.tokens as f64 / row.seconds.max(1e-9);
+        let rate = row.tokens_per_second();
         json!({
             "step": row.step, "loss": row.loss, "grad_norm": row.grad_norm, "lr": row.lr,
             "tokens": row.tokens, "seconds": row.seconds, "tokens_per_second": rate,

@@ -112,7 +112,7 @@ fn on_the_link(report: &Report) -> f64 {
     let Some(link) = &report.link else { return 0.0 };
     let of_rank = report.traffic.iter().filter(|row| row.rank == 0);
     let seconds = of_rank.map(|row| {
-        let rounds = row.predicted_calls * if row.operation == Operation::AllReduce { 2 } else { 1 };
+        let rounds = row.predicted_calls * row.operation.rounds();
         time_on(link, rounds, row.predicted_bytes)
     });
     seconds.sum()

@@ -24,6 +24,15 @@ struct EventGap {
     until: Option<u64>,
 }
 
+/// Until when a state after a gap is incomplete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IncompleteUntil {
+    /// Until every rank has taken the next full step.
+    FullStep,
+    /// To the end of the run.
+    End,
+}
+
 /// The gaps of a recording.
 #[derive(Debug, Default)]
 pub struct Gaps {
@@ -73,13 +82,17 @@ impl Gaps {
         self.gaps.binary_search_by_key(&position, |gap| gap.position).is_ok()
     }
 
-    /// Returns `None` if no gap makes the state after `position` events incomplete, else whether it
-    /// stays incomplete to the end.
-    pub fn incomplete(&self, position: u64) -> Option<bool> {
+    /// Returns until when the state after `position` events is incomplete; `None` if no gap makes it
+    /// so.
+    pub fn incomplete(&self, position: u64) -> Option<IncompleteUntil> {
         let before = self.gaps.partition_point(|gap| gap.position < position);
         let latest = before.checked_sub(1).map(|latest| self.gaps[latest]);
         let passing = latest.is_some_and(|gap| gap.until.is_none_or(|until| position < until));
         let lasting = self.lasting.is_some_and(|first| first < position);
-        (passing || lasting).then_some(lasting)
+        match (lasting, passing) {
+            (true, _) => Some(IncompleteUntil::End),
+            (false, true) => Some(IncompleteUntil::FullStep),
+            (false, false) => None,
+        }
     }
 }

@@ -16,7 +16,7 @@ pub struct RankGroup {
 
 /// Returns the group called `number` and those created with it, in the order of their first
 /// members. The world is alone.
-pub fn beside(now: &Snapshot, number: u16) -> Vec<RankGroup> {
+pub fn created_with(now: &Snapshot, number: u16) -> Vec<RankGroup> {
     let mut found: Vec<RankGroup> = Vec::new();
     let place = |rank: &events::RankSnapshot| rank.groups.iter().position(|group| group.number == number);
     if let Some(place) = now.ranks.iter().find_map(place) {
@@ -87,7 +87,7 @@ fn meaning(flight: &Flight) -> (Operation, &UnitSet) {
 /// ranks.
 fn issued<'a>(scene: &'a Scene, flight: &Flight) -> Vec<(usize, &'a Flight)> {
     let (group, sequence) = (flight.event.group, flight.event.sequence);
-    let groups = beside(&scene.now, group);
+    let groups = created_with(&scene.now, group);
     let members = groups.iter().filter(|g| g.number == group).flat_map(|g| &g.ranks);
     let same = |flight: &&Flight| (flight.event.group, flight.event.sequence) == (group, sequence);
     // Messages between two ranks have sequence numbers of their own.

@@ -1,55 +1,88 @@
 //! One sentence about what is happening now, in the field's terms.
 
+use crate::groups::RankGroup;
 use crate::player::Scene;
-use crate::{failure, groups, places, words};
+use crate::{failure, fit, groups, places, words};
 use events::units::GatherState;
 use events::{
     Class, Flight, Hop, Operation, Pass, PassNow, Place, RankSnapshot, RankStatus, Route, Scaling,
     TransferEvent,
 };
 
-/// Returns a sentence about `scene`. It has at most `room` characters unless even the shortest form
-/// is longer.
-pub fn sentence(scene: &Scene, room: usize) -> String {
-    if let Some(sentence) = ending(scene).or_else(|| skipped(scene)).or_else(|| waiting(scene)) {
-        return sentence;
+/// The parts of a sentence about a collective, a transfer or a pass. All but the name may be empty;
+/// each brings the punctuation before it.
+#[derive(Default)]
+struct Sentence {
+    /// What moves or is computed: `All-gather of block 2`.
+    name: String,
+    /// The slice that a ring sends: `, slice 3`.
+    hop: String,
+    /// Whether it has begun: `, not begun`.
+    state: &'static str,
+    /// Where it goes or why: `: every rank sends its slice`.
+    why: String,
+    /// The bytes, and where each rank sends them: ` (4.2 MB) to the others`.
+    bytes: String,
+    /// What else happens: `; forward runs through block 1`.
+    more: String,
+    /// Whether `more` is a transfer between places, which counts more than the bytes.
+    travels: bool,
+}
+
+impl Sentence {
+    /// Returns the sentence's forms, from the longest to the shortest: full, without what else
+    /// happens, without the bytes, without the reason, the name alone.
+    fn forms(&self) -> Vec<String> {
+        let Sentence { name, hop, state, why, bytes, more, travels } = self;
+        let head = format!("{name}{hop}{state}");
+        let (plain, whole) = (format!("{head}{why}"), format!("{head}{why}{bytes}"));
+        let mut forms = vec![format!("{whole}{more}.")];
+        if *travels {
+            forms.extend([format!("{plain}{more}."), format!("{head}{more}.")]);
+        }
+        forms.extend([&whole, &plain, &head, name].map(|form| format!("{form}.")));
+        forms
     }
-    let ranks = &scene.now.ranks;
+}
+
+/// Returns a sentence about `scene`. It takes at most `room` columns unless even the shortest form
+/// is longer.
+pub fn sentence(scene: &Scene, room: u16) -> String {
+    let single = ending(scene).or_else(|| skipped(scene)).or_else(|| waiting(scene));
+    let forms = match single {
+        Some(sentence) => return sentence,
+        None => happening(scene).map_or_else(|| vec![between(scene)], |sentence| sentence.forms()),
+    };
+    let fits = fit::fitting(&forms, room);
+    if fits.is_empty() { forms.into_iter().last().unwrap_or_default() } else { fits.into() }
+}
+
+/// Returns a sentence about the collective, the pass and the transfer in progress; `None` if there
+/// are none.
+fn happening(scene: &Scene) -> Option<Sentence> {
     let leader = leading_collective(scene);
-    let pass = ranks.iter().find_map(|rank| rank.pass);
-    let moving = transfer(scene, false).map(|(head, _)| format!("; {head}"));
+    let pass = scene.now.ranks.iter().find_map(|rank| rank.pass);
+    let moving = transfer(scene, false).map(|moving| format!("; {}", moving.head));
     let travels = moving.is_some();
     let (main, more) = match (leader, pass) {
         (Some(flight), Some(pass)) => {
-            (collective(scene, &flight), moving.unwrap_or_else(|| format!("; {}", computing(scene, pass))))
+            let computing = || format!("; {}", computing(scene, pass));
+            (collective(scene, &flight), moving.unwrap_or_else(computing))
         }
         (Some(flight), None) => (collective(scene, &flight), moving.unwrap_or_default()),
         (None, Some(pass)) => {
             let note = pass_note(scene, pass).to_string();
             let more = moving.filter(|_| pass.pass != Pass::Step).unwrap_or(note);
-            (capitalised(&computing(scene, pass)), more)
+            (Sentence { name: capitalised(&computing(scene, pass)), ..Sentence::default() }, more)
         }
-        (None, None) => match transfer(scene, true) {
-            Some((head, detail)) => (capitalised(&format!("{head}: {detail}")), String::new()),
-            None => return between(scene),
-        },
+        (None, None) => {
+            let Moving { head, why, bytes } = transfer(scene, true)?;
+            let (why, bytes) = (format!(": {why}"), format!(" ({})", words::bytes(bytes)));
+            let main = Sentence { name: capitalised(&head), why, bytes, ..Sentence::default() };
+            (main, String::new())
+        }
     };
-    fitting(&main, &more, travels, room)
-}
-
-/// Returns the longest form that fits: complete, without the computation, without the bytes,
-/// without the explanation. A transfer between places counts more than the bytes.
-fn fitting(main: &str, more: &str, travels: bool, room: usize) -> String {
-    let plain = main.rsplit_once(" (").map_or(main, |(plain, _)| plain);
-    let head = main.split(':').next().unwrap_or(main);
-    let name = head.split(',').next().unwrap_or(head);
-    let mut all = [main, plain, head, name].map(|form| format!("{form}.")).to_vec();
-    all.insert(0, format!("{main}{more}."));
-    if travels {
-        all.splice(1..1, [format!("{plain}{more}."), format!("{head}{more}.")]);
-    }
-    let fits = all.iter().find(|sentence| sentence.chars().count() <= room);
-    fits.or(all.last()).cloned().unwrap_or_default()
+    Some(Sentence { more, travels, ..main })
 }
 
 fn ending(scene: &Scene) -> Option<String> {
@@ -91,7 +124,7 @@ fn waiting(scene: &Scene) -> Option<String> {
     let ranks = &scene.now.ranks;
     let waiting: Vec<usize> = (0..ranks.len()).filter(|&rank| stuck(&ranks[rank])).collect();
     let event = &ranks.get(*waiting.first()?)?.flights.first()?.event;
-    let groups = groups::beside(&scene.now, event.group);
+    let groups = groups::created_with(&scene.now, event.group);
     let members = &groups::of_rank(&groups, waiting[0])?.ranks;
     let waiting: Vec<usize> = waiting.into_iter().filter(|rank| members.contains(rank)).collect();
     let flight = ranks[waiting[0]].flights.first()?;
@@ -129,61 +162,55 @@ pub fn name(scene: &Scene, flight: &Flight) -> String {
     format!("{} of {units}", flight.event.operation)
 }
 
-/// Explains a collective in flight, and says so if it has not begun to move data.
-fn collective(scene: &Scene, flight: &Flight) -> String {
-    let explained = explained(scene, flight);
-    let moves = groups::members(&groups::beside(&scene.now, flight.event.group)) > 1;
-    match explained.split_once(": ") {
-        _ if flight.started.is_some() || !moves => explained,
-        Some((name, explanation)) => format!("{name}, not begun: {explanation}"),
-        None => format!("{explained}, not begun"),
-    }
+/// Explains what a collective in flight moves, and says so if it has not begun to move data.
+fn collective(scene: &Scene, flight: &Flight) -> Sentence {
+    let groups = groups::created_with(&scene.now, flight.event.group);
+    let moves = groups::members(&groups) > 1;
+    let state = if flight.started.is_some() || !moves { "" } else { ", not begun" };
+    Sentence { state, ..explained(scene, flight, &groups) }
 }
 
-/// Explains what a collective moves.
-fn explained(scene: &Scene, flight: &Flight) -> String {
+/// Explains what a collective of one of `groups` moves.
+fn explained(scene: &Scene, flight: &Flight, groups: &[RankGroup]) -> Sentence {
+    let operation = flight.event.operation;
     let units = words::units(&scene.header, &flight.event.units);
-    let groups = groups::beside(&scene.now, flight.event.group);
-    let whole = words::bytes(flight.event.bytes);
-    let slice = words::bytes(groups::slice(&groups, flight.event.bytes));
-    let members = groups::members(&groups);
+    let whole = format!(" ({})", words::bytes(flight.event.bytes));
+    let slice = format!(" ({})", words::bytes(groups::slice(groups, flight.event.bytes)));
+    let members = groups::members(groups);
     let (others, among, kept) = if groups.len() > 1 {
         ("its group", format!(" in groups of {members}"), format!("r mod {members}"))
     } else {
         ("the others", String::new(), "r".into())
     };
+    let of = |among: &str, why: &str, bytes: String| {
+        let name = format!("{} of {units}{among}", capitalised(operation.label()));
+        Sentence { name, why: why.into(), bytes, ..Sentence::default() }
+    };
     if members == 1 {
         let all = if groups.len() > 1 { "its group" } else { "the run" };
-        let name = capitalised(flight.event.operation.label());
-        return format!("{name} of {units}: nothing moves, since {all} has one rank ({whole})");
+        return of("", &format!(": nothing moves, since {all} has one rank"), whole);
     }
-    if let Some(hop) = hop(scene, flight, members) {
-        return format!("{} of {units}{among}, {hop} ({slice})", capitalised(flight.event.operation.label()));
+    if let Some((hop, why)) = hop(scene, flight, members) {
+        return Sentence { hop, ..of(&among, &why, slice) };
     }
-    match flight.event.operation {
-        Operation::AllReduce if !groups::are_neighbours(&groups) => {
-            format!("All-reduce of {units} across groups: the owners of each slice sum it ({whole})")
+    match operation {
+        Operation::AllReduce if !groups::are_neighbours(groups) => {
+            of(" across groups", ": the owners of each slice sum it", whole)
         }
         Operation::AllGather if scene.header.sharded.parameters => {
-            format!("All-gather of {units}: every rank sends its slice ({slice}) to {others}")
+            of("", ": every rank sends its slice", format!("{slice} to {others}"))
         }
-        Operation::AllGather => {
-            format!("All-gather of {units}: every rank sends its updated slice ({slice})")
-        }
-        Operation::ReduceScatter => {
-            format!("Reduce-scatter of {units}{among}: rank r keeps the sum of slice {kept} ({slice})")
-        }
-        Operation::AllReduce => {
-            format!("All-reduce of {units}: every rank gets the gradients' sum ({whole})")
-        }
-        Operation::Broadcast => format!("Broadcast of {units}: one rank sends its copy to all others"),
-        other => format!("{} of {units}", capitalised(other.label())),
+        Operation::AllGather => of("", ": every rank sends its updated slice", slice),
+        Operation::ReduceScatter => of(&among, &format!(": rank r keeps the sum of slice {kept}"), slice),
+        Operation::AllReduce => of("", ": every rank gets the gradients' sum", whole),
+        Operation::Broadcast => of("", ": one rank sends its copy to all others", String::new()),
+        _ => of("", "", String::new()),
     }
 }
 
 /// Returns the current hop of a ring collective among `members` ranks: the furthest hop of the
-/// ranks that have not finished it.
-fn hop(scene: &Scene, flight: &Flight, members: usize) -> Option<String> {
+/// ranks that have not finished it. The first part names the slice, the second says where it goes.
+fn hop(scene: &Scene, flight: &Flight, members: usize) -> Option<(String, String)> {
     let key = (flight.event.group, flight.event.sequence);
     let moving = |(rank, state): (usize, &RankSnapshot)| {
         let hop = state.last_hop.filter(|hop| (hop.group, hop.sequence) == key)?;
@@ -192,16 +219,23 @@ fn hop(scene: &Scene, flight: &Flight, members: usize) -> Option<String> {
     };
     let hops = scene.now.ranks.iter().enumerate().filter_map(moving);
     let (from, hop) = hops.max_by_key(|(rank, hop)| (hop.number, usize::MAX - rank))?;
-    let rounds = if flight.event.operation == Operation::AllReduce { 2 } else { 1 };
-    let all = rounds * (members - 1);
+    let all = flight.event.operation.rounds() * (members as u64 - 1);
     let Hop { chunk, to, number, .. } = hop;
-    (scene.header.algorithm == "ring")
-        .then(|| format!("slice {chunk}: rank {from} → rank {to}, hop {number} of {all}"))
+    let parts = || (format!(", slice {chunk}"), format!(": rank {from} → rank {to}, hop {number} of {all}"));
+    (scene.header.algorithm == "ring").then(parts)
 }
 
-/// Returns the transfer to narrate and its reason. If the ranks are `waiting`, it is the oldest
-/// arriving transfer, else the one that was issued last.
-fn transfer(scene: &Scene, waiting: bool) -> Option<(String, String)> {
+/// A transfer between places in words.
+struct Moving {
+    /// The buffer that it moves, and where to.
+    head: String,
+    why: &'static str,
+    bytes: u64,
+}
+
+/// Returns the transfer to narrate. If the ranks are `waiting`, it is the oldest arriving transfer,
+/// else the one that was issued last.
+fn transfer(scene: &Scene, waiting: bool) -> Option<Moving> {
     let flights = || {
         let ranks = scene.now.ranks.iter();
         ranks.flat_map(|rank| rank.transfers.flights.iter().map(move |flight| (rank, flight)))
@@ -211,8 +245,8 @@ fn transfer(scene: &Scene, waiting: bool) -> Option<(String, String)> {
     let (rank, flight) = if waiting { arriving().or_else(latest)? } else { latest()? };
     let this_step = rank.last_pass.filter(|last| last.since >= rank.step_started);
     let updating = rank.pass.or(this_step).is_some_and(|pass| pass.pass == Pass::Step);
-    let (head, detail) = travelling(scene, &flight.event, updating);
-    Some((head, format!("{detail} ({})", words::bytes(flight.event.bytes))))
+    let (head, why) = travelling(scene, &flight.event, updating);
+    Some(Moving { head, why, bytes: flight.event.bytes })
 }
 
 /// Returns the buffer that a transfer moves and the reason.

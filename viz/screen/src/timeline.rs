@@ -54,6 +54,17 @@ pub enum Ending {
     Lost,
 }
 
+/// Whether the recording of a run may still grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// The run is live, or its recording was read once and for all.
+    NotFollowed,
+    /// The recording is followed and may still grow.
+    Open,
+    /// The recording was followed to its end.
+    Complete,
+}
+
 /// The events of one run.
 pub struct Timeline {
     /// The run's header.
@@ -194,8 +205,7 @@ impl Timeline {
         }
     }
 
-    /// Applies the events of `batch`. Returns the chunk that they belong to; `None` if all are
-    /// already known.
+    /// Applies the events of `batch` to the last chunk and returns it; `None` if there is no chunk.
     fn account(&mut self, batch: &EventBatch) -> Option<&mut Chunk> {
         for event in &batch.events {
             if event.rank == 0 {
@@ -289,10 +299,13 @@ impl Timeline {
         !self.followed && self.recording.as_ref().is_some_and(|recording| !recording.is_complete())
     }
 
-    /// Returns whether a followed recording may still grow; `None` for other runs.
-    pub fn grows(&self) -> Option<bool> {
-        let recording = self.recording.as_ref().filter(|_| self.followed)?;
-        Some(!recording.is_complete())
+    /// Returns whether the run's recording may still grow.
+    pub fn growth(&self) -> Growth {
+        match &self.recording {
+            Some(recording) if self.followed && recording.is_complete() => Growth::Complete,
+            Some(_) if self.followed => Growth::Open,
+            _ => Growth::NotFollowed,
+        }
     }
 
     /// Returns the number of a recording's bytes that are damaged.

@@ -133,7 +133,7 @@ impl<'a> Simulation<'a> {
         let started = issued.iter().copied().max().unwrap_or(0).max(self.link_free);
         let finished = started + 60_000 + collective.bytes * 2;
         self.link_free = finished;
-        let rounds = if collective.operation == Operation::AllReduce { 2 } else { 1 };
+        let rounds = collective.operation.rounds();
         let payload = collective.bytes * (ranks - 1) / ranks * rounds;
         if self.plan.ring && !collective.units.is_empty() {
             self.hops(&collective, started, finished, rounds);

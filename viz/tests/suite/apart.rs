@@ -64,7 +64,7 @@ fn a_group_that_waits_is_drawn_so_beside_one_that_moves() {
         app.players[0].step_forward(Boundary::Event);
         let scene = app.player().scene();
         let Some(leading) = screen::narration::leading_collective(scene) else { continue };
-        let groups = screen::groups::beside(&scene.now, leading.event.group);
+        let groups = screen::groups::created_with(&scene.now, leading.event.group);
         let (sequence, neighbours) = (leading.event.sequence, screen::groups::are_neighbours(&groups));
         if groups.len() < 2 || !neighbours {
             continue;

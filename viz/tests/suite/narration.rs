@@ -10,10 +10,10 @@ use screen::narration::{self, sentence};
 use screen::player::{Motion, Player, Scene};
 use screen::theme::Theme;
 use screen::view::picture;
-use screen::{groups, words};
+use screen::{fit, groups, words};
 use std::cell::RefCell;
 
-const ROOM: usize = 500;
+const ROOM: u16 = 500;
 
 /// Returns the number that follows `word` in `text`.
 fn number(text: &str, word: &str) -> Option<usize> {
@@ -53,7 +53,7 @@ fn is_true(scene: &Scene, sentence: &str) {
         }
         let flight = narration::leading_collective(scene).unwrap();
         assert_eq!(flight.event.operation, operation, "{sentence}");
-        let groups = groups::beside(&scene.now, flight.event.group);
+        let groups = groups::created_with(&scene.now, flight.event.group);
         let members = groups::members(&groups);
         if sentence.contains("keeps the sum of slice r") {
             assert_eq!(number(sentence, "slice r mod").unwrap_or(ranks.len()), members, "{sentence}");
@@ -212,4 +212,38 @@ fn units_apart_are_named_by_their_runs() {
     assert_eq!(named(&[1, 2, 3]), format!("{} to {}", name(1), name(3)));
     assert_eq!(named(&[0, 2, 3]), format!("{}, {} to {}", name(0), name(2), name(3)));
     assert_eq!(named(&[0, 2, 4]), format!("{}, {} and 1 more", name(0), name(2)));
+}
+
+/// The shortest form of a sentence names all units of a collective, though commas separate them, and
+/// columns are counted, not characters.
+#[test]
+fn a_short_sentence_keeps_the_list_of_units() {
+    let mut run = SimulationPlan::new(3, 4).run();
+    run.header.units[0].name = "词嵌入".into();
+    for event in &mut run.events {
+        if let What::Collective(collective) = &mut event.what
+            && collective.operation == Operation::AllGather
+        {
+            collective.units = [0, 2, 4].into_iter().collect();
+        }
+    }
+    let mut player = live(run).players.remove(0);
+    player.set_motion(Motion::Paused);
+    player.seek_step(1);
+    let gathers = |player: &Player| {
+        let flight = narration::leading_collective(player.scene());
+        flight.is_some_and(|flight| flight.started.is_some())
+    };
+    while !gathers(&player) {
+        player.step_forward(Boundary::Event);
+    }
+    let scene = player.scene();
+    let name = format!("All-gather of 词嵌入, {} and 1 more", words::unit(&scene.header, 2));
+    let full = sentence(scene, ROOM);
+    assert!(full.starts_with(&format!("{name}: every rank sends its slice (")), "{full}");
+    for room in 0..fit::columns(&full) {
+        let told = sentence(scene, room);
+        assert!(told.starts_with(&name), "{room}: {told}");
+        assert!(fit::columns(&told) <= room || told == format!("{name}."), "{room}: {told}");
+    }
 }

@@ -153,6 +153,14 @@ labelled! {
     }
 }
 
+impl Operation {
+    /// Returns how many times each rank of a group of n sends (n−1)/n of a buffer: twice in an
+    /// all-reduce, which is a reduce-scatter and an all-gather.
+    pub const fn rounds(self) -> u64 {
+        if matches!(self, Operation::AllReduce) { 2 } else { 1 }
+    }
+}
+
 labelled! {
     /// A traversal of the model's units.
     Pass {

@@ -3,6 +3,7 @@
 use super::{App, Effect, EventSource};
 use crate::input::Action;
 use crate::player::{Motion, Player};
+use crate::timeline::Growth;
 use events::{Boundary, Control, Message};
 
 /// The selectable speeds, in run seconds per real second.
@@ -45,7 +46,7 @@ impl App {
 
     /// True if the run is a recording that is followed and may still grow.
     fn grows(&self) -> bool {
-        self.lead().timeline().grows() == Some(true)
+        self.lead().timeline().growth() == Growth::Open
     }
 
     /// Takes over the pace that the run reports: another viewer may have changed it.

@@ -75,7 +75,7 @@ fn transferring(scene: &Scene, rank: &RankSnapshot) -> Option<Activity> {
 /// True if at least one rank has not issued the collective yet.
 fn is_awaited(scene: &Scene, flight: &Flight) -> bool {
     let event = &flight.event;
-    let groups = groups::beside(&scene.now, event.group);
+    let groups = groups::created_with(&scene.now, event.group);
     let members = groups.iter().filter(|group| group.number == event.group).flat_map(|group| &group.ranks);
     members.into_iter().any(|&rank| !scene.now.ranks[rank].has_issued(event.group, event.sequence))
 }

@@ -1,10 +1,11 @@
 //! Runs side by side at the same step and phase, and their differences in words.
 
 mod difference;
+mod metric;
 
 use super::activity::{Activity, activity};
 use super::area::Area;
-use super::bar::Bar;
+use super::bar::{Bar, ByClass};
 use super::paint::Paint;
 use super::{cards, contributions, frame, table};
 use crate::app::App;
@@ -12,9 +13,10 @@ use crate::fit::{columns, fitted, whole_words};
 use crate::player::{Player, Scene};
 use crate::theme::{ALARM, DIM, FAINT, WAITING, bold, ink};
 use crate::timeline::Ending;
-use crate::{places, words};
-use difference::{difference, in_brief, in_short, sent, step_of};
+use crate::words;
+use difference::{difference, in_brief, in_short, step_of};
 use events::{Place, RunHeader};
+use metric::CompareMetric;
 use ratatui::style::Color;
 
 const LABEL: u16 = 20;
@@ -36,7 +38,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
         None => paint.text(x + 2, 0, whole_words(note, room), ink(DIM)),
     };
     let runs = app.players.len().max(2) as u16;
-    let used = 1 + 2 * runs + 1 + 1 + labels(app).len() as u16 + runs - 1;
+    let used = 1 + 2 * runs + 1 + 1 + CompareMetric::shown(app).len() as u16 + runs - 1;
     let parts = own_parts(app, height.saturating_sub(used));
     // Spare rows are left blank: first above the differences, then above the metrics, below each
     // run, below the heading and above the ranks' own metrics.
@@ -150,35 +152,23 @@ fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
 fn single(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let width = paint.width();
     paint.text(0, 0, "DDP, predicted", ink(DIM));
-    bar.draw(paint, (LABEL, 0, width.saturating_sub(LABEL + 10)), &[0; 7]);
+    bar.draw(paint, (LABEL, 0, width.saturating_sub(LABEL + 10)), &ByClass::default());
     let ghost = player.scene().header.replicated_total.get(rank).copied().unwrap_or(0);
     paint.right(width, 0, words::bytes(ghost), ink(DIM));
     let hint = "viz compare A B shows two to four recordings side by side";
     paint.text(LABEL, 1, fitted(hint, width.saturating_sub(LABEL)), ink(DIM));
 }
 
-/// Returns the labels of the metrics: those of main memory and disk only if a run uses them.
-fn labels(app: &App) -> Vec<&'static str> {
-    let mut labels = vec!["live now", "peak so far"];
-    let beside = app.players.iter().map(|player| places::used(&player.scene().header));
-    let beside = beside.max_by_key(|places| places.len()).unwrap_or_default();
-    labels.extend(beside.iter().map(|&place| places::within(place)));
-    labels.push("sent per step");
-    labels.extend(Some("moved per step").filter(|_| !beside.is_empty()));
-    labels.extend(["tokens/s, all ranks", "loss, all ranks", "step time"]);
-    labels
-}
-
 /// Draws `rank`'s metrics in every run. Returns the rows used.
 fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let each = paint.width().saturating_sub(LABEL) / app.players.len().max(1) as u16;
     let each = each.min(26);
-    let mut labels = labels(app);
+    let mut metrics = CompareMetric::shown(app);
     // Metrics that do not fit are left out, first the step time: the tokens per second imply it.
-    labels.truncate(paint.height().saturating_sub(1).into());
+    metrics.truncate(paint.height().saturating_sub(1).into());
     paint.text(0, 0, format!("rank {rank}"), bold(Color::Reset));
-    for (y, label) in (1u16..).zip(&labels) {
-        paint.text(0, y, label, ink(DIM));
+    for (y, metric) in (1u16..).zip(&metrics) {
+        paint.text(0, y, metric.label(), ink(DIM));
     }
     for (place, player) in (0u16..).zip(&app.players) {
         let scene = player.scene();
@@ -186,36 +176,12 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
         let long = Some(name(app, player)).filter(|name| columns(name) + 2 <= each);
         let title = long.unwrap_or_else(|| fitted(&app.short_name(player), each.saturating_sub(2)));
         paint.right(end, 0, title, bold(frame::stage_colour(&scene.header)));
-        for (y, label) in (1u16..).zip(&labels) {
-            let value = metric(label, player, app.player(), rank).unwrap_or_else(|| "–".into());
+        for (y, metric) in (1u16..).zip(&metrics) {
+            let value = metric.value(player, app.player(), rank).unwrap_or_else(|| "–".into());
             paint.right(end, y, value, ink(Color::Reset));
         }
     }
-    paint.height().min(1 + labels.len() as u16)
-}
-
-/// Returns the value of `player`'s run for a label. The loss includes its step if that differs from
-/// the step of the `first` run.
-fn metric(label: &str, player: &Player, first: &Player, rank: usize) -> Option<String> {
-    let now = player.scene().now.ranks.get(rank);
-    let step = player.steps_done().last();
-    let in_place = |place| now.map(|rank| words::bytes(rank.live_in(place)));
-    match label {
-        "live now" => in_place(Place::Device),
-        "peak so far" => now.map(|rank| words::bytes(rank.total_peak)),
-        "in main memory" => in_place(Place::Host),
-        "on disk" => in_place(Place::Disk),
-        "sent per step" => step.and(now).map(|_| words::bytes(sent(player, rank).total())),
-        "moved per step" => step.and(now).map(|rank| words::bytes(rank.transfers.last_step.total())),
-        "tokens/s, all ranks" => {
-            step.map(|record| words::count(record.tokens as f64 / record.seconds.max(1e-9)))
-        }
-        "loss, all ranks" => step.map(|record| match first.steps_done().last() {
-            Some(first) if first.step != record.step => format!("step {} {:.3}", record.step, record.loss),
-            _ => format!("{:.6}", record.loss),
-        }),
-        _ => step.map(|record| words::time((record.seconds * 1e9) as u64)),
-    }
+    paint.height().min(1 + metrics.len() as u16)
 }
 
 /// Draws the difference of every run from the first, all in the longest form in which all fit.

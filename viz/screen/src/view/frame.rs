@@ -11,7 +11,7 @@ use crate::fit::{columns, fitted, fitting, fitting_or_cut};
 use crate::input::{ANSWERS, Action, View};
 use crate::player::{Motion, Player};
 use crate::theme::{self, ACCENT, ALARM, DIM, GOOD, bold, ink};
-use crate::timeline::Ending;
+use crate::timeline::{Ending, Growth};
 use crate::{narration, places, words};
 use events::RunHeader;
 use events::header::Choices;
@@ -247,7 +247,7 @@ fn status(app: &App) -> (String, Color) {
 fn recorded_status(app: &App) -> (String, Color) {
     let player = app.lead();
     match player.motion() {
-        Motion::Following if player.timeline().grows() == Some(false) => ("■ complete".into(), GOOD),
+        Motion::Following if player.timeline().growth() == Growth::Complete => ("■ complete".into(), GOOD),
         Motion::Following => ("● following".into(), GOOD),
         Motion::Paused if app.at_end_of_run() => ("■ end".into(), DIM),
         Motion::Paused if player.speed() != 1.0 => {
@@ -304,7 +304,7 @@ fn narrate(app: &App, paint: &mut Paint<'_>) {
     let incomplete = app.player().timeline().gaps.incomplete(app.player().position());
     let ending = app.player().ending_shown().filter(|_| !failed);
     let sentence = match (incomplete.filter(|_| !failed), ending) {
-        (Some(stays), _) => missing::sentence(stays, room),
+        (Some(until), _) => missing::sentence(until, room),
         (_, Some(Ending::Lost)) => {
             "The connection to the run is lost: its process may have been killed.".into()
         }
@@ -312,7 +312,7 @@ fn narrate(app: &App, paint: &mut Paint<'_>) {
         _ if app.held && app.may_hold() && scene.now.events == 0 => {
             "Held before the first event: space resumes the run, → takes one step.".into()
         }
-        _ => narration::sentence(scene, usize::from(room)),
+        _ => narration::sentence(scene, room),
     };
     let x = paint.text(0, 0, "▌", ink(if failed { ALARM } else { ACCENT }));
     paint.text(x + 1, 0, fitted(&sentence, room), ink(Color::Reset));

@@ -69,7 +69,7 @@ fn metrics(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Met
     let sent = scene.now.sum(|rank| rank.sent_in(scene.now.step()).total());
     let validated = evaluations(player).last();
     let validation = validated.map_or(String::new(), |(_, loss)| format!("validation {loss:.3}"));
-    let speed = |record: &StepRecord| words::count(record.tokens as f64 / record.seconds.max(1e-9));
+    let speed = |record: &StepRecord| words::count(record.tokens_per_second());
     let none = String::new;
     let mut metrics = vec![
         metric("loss", last.map(|record| words::digits(record.loss)), validation),

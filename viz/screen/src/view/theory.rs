@@ -34,14 +34,30 @@ pub(super) fn expected_times(header: &RunHeader, operation: Operation) -> Option
     (elements > 0).then(|| elements as f64 / once(header))
 }
 
+/// The source of expected numbers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ExpectedSource {
+    /// The theory in the run's header.
+    Theory,
+    /// The planner's prediction, for a header without theory.
+    Planned,
+}
+
+events::labels! {
+    ExpectedSource {
+        Theory => "theory",
+        Planned => "planned",
+    }
+}
+
 #[derive(Clone, Copy)]
 pub(super) struct Expected {
     /// Bytes of model data, all ranks together.
     pub bytes: u64,
     /// The number of times that these bytes move all parameters.
     pub times: f64,
-    /// The source of the numbers: theory, or the planner's prediction if the header has no theory.
-    pub source: &'static str,
+    /// The source of the numbers.
+    pub source: ExpectedSource,
 }
 
 /// Returns the expected communication of a step. A step that was `skipped` because of an overflow
@@ -52,14 +68,18 @@ pub(super) fn expected(scene: &Scene, skipped: bool) -> Expected {
         let data = |p: &&events::header::PredictedBytes<Operation>| p.of != Operation::Scalars;
         let planned = || header.predicted_traffic.iter().filter(data);
         let times = planned().map(|p| times(header, p.of, p.bytes)).sum();
-        return Expected { bytes: amount::total(planned().map(|p| p.bytes)), times, source: "planned" };
+        return Expected {
+            bytes: amount::total(planned().map(|p| p.bytes)),
+            times,
+            source: ExpectedSource::Planned,
+        };
     }
     let sweeps = || header.theory.iter().filter(|sweep| !skipped || sweep.purpose != Purpose::Updates);
     let elements = amount::total(sweeps().map(|sweep| sweep.elements_sent(header.world_size)));
     Expected {
         bytes: amount::total(sweeps().map(|sweep| sweep.bytes_sent(header.world_size))),
         times: elements as f64 / once(header),
-        source: "theory",
+        source: ExpectedSource::Theory,
     }
 }
 

@@ -4,7 +4,8 @@ use super::area::{self, Area, Column, SCALE};
 use super::axis::Axis;
 use super::pages::RankPage;
 use super::paint::Paint;
-use super::{bar, cards, pairs, theory};
+use super::theory::{self, ExpectedSource};
+use super::{bar, cards, pairs};
 use crate::app::App;
 use crate::fit::fitting_or_cut;
 use crate::player::Scene;
@@ -185,7 +186,8 @@ fn totals(scene: &Scene, y: u16, ends: [u16; 5], [step, run]: [Sent; 2], paint: 
     paint.right(ends[4], y, words::bytes(run.total()), bold(Color::Reset));
 }
 
-/// Draws the model data of the latest step that any rank has finished as bars against theory. Returns the row below.
+/// Draws the model data of the latest step that any rank has finished as bars against theory.
+/// Returns the row below.
 fn against_theory(scene: &Scene, y: u16, paint: &mut Paint<'_>) -> u16 {
     let (header, ranks) = (&scene.header, &scene.now.ranks);
     let expected = theory::expected(scene, false);
@@ -195,7 +197,7 @@ fn against_theory(scene: &Scene, y: u16, paint: &mut Paint<'_>) -> u16 {
     let scale = expected.bytes.max(finished.data()).max(so_far.data()) as f64;
     let width = paint.width().saturating_sub(40).max(8);
     let x = 13;
-    paint.text(0, y, expected.source, ink(DIM));
+    paint.text(0, y, expected.source.label(), ink(DIM));
     bar::plain(paint, (x, y, width), expected.bytes as f64, scale, FAINT);
     paint.text(x + width + 2, y, format!("{:.2} Ψ(N−1)/N per rank", expected.times), ink(DIM));
     let (text, colour) = verdict(scene, &finished);
@@ -233,10 +235,12 @@ fn verdict(scene: &Scene, finished: &Sent) -> (String, Color) {
         (format!("{times:.2}: differs from {}", expected.source), ALARM)
     } else if skipped {
         (format!("{times:.2} ✓ as {}, skipped", expected.source), GOOD)
-    } else if expected.source == "theory" {
-        (format!("{times:.2} ✓ as theory says"), GOOD)
     } else {
-        (format!("{times:.2} ✓ as planned"), GOOD)
+        let source = match expected.source {
+            ExpectedSource::Theory => "theory says",
+            ExpectedSource::Planned => "planned",
+        };
+        (format!("{times:.2} ✓ as {source}"), GOOD)
     }
 }
 

@@ -134,7 +134,7 @@ impl<'a> Lanes<'a> {
         let leading = leading.or_else(|| landed.max_by_key(|flight| flight.event.sequence).cloned())?;
         let disagreement = groups::disagreement(scene, &leading);
         let flight = disagreement.as_ref().filter(|_| flying).map_or(leading, |found| found.usual.clone());
-        let groups = groups::beside(&scene.now, flight.event.group);
+        let groups = groups::created_with(&scene.now, flight.event.group);
         let odd = disagreement.as_ref().map_or(&[][..], |found| &found.odd);
         let progress = progress_of(scene, &groups, &flight, odd);
         Some(Lanes { scene, flight, centres, progress, groups, disagreement, flying })

@@ -18,12 +18,13 @@ struct FooterKey {
 
 impl FooterKey {
     fn of(app: &App, binding: &Binding) -> Self {
-        let short = match binding.short {
-            "by" => format!("by {}", app.granularity),
-            "problem" if app.lead().next_problem() == Some(Problem::Failure) => "failure".into(),
-            "problem" => "skipped step".into(),
-            "pause" if app.lead().motion() == Motion::Paused || app.held && app.may_hold() => "play".into(),
-            other => other.to_string(),
+        let paused = || app.lead().motion() == Motion::Paused || app.held && app.may_hold();
+        let short = match binding.action {
+            Action::Granularity => format!("by {}", app.granularity),
+            Action::NextProblem if app.lead().next_problem() == Some(Problem::Failure) => "failure".into(),
+            Action::NextProblem => "skipped step".into(),
+            Action::TogglePause if paused() => "play".into(),
+            _ => binding.short.to_string(),
         };
         FooterKey { x: 0, label: binding.label, short, action: binding.action }
     }

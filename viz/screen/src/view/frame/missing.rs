@@ -2,7 +2,9 @@
 
 use crate::app::App;
 use crate::fit::{columns, fitting};
+use crate::gaps::IncompleteUntil;
 use crate::theme::{ALARM, DIM, GOOD, WAITING, ink};
+use crate::timeline::Growth;
 use crate::view::paint::Paint;
 use crate::words;
 use ratatui::style::Color;
@@ -40,31 +42,29 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
 
 /// Returns whether a recording that is followed is complete, and the colour of that.
 fn growth(app: &App) -> (Vec<String>, Color) {
-    match (app.player().timeline().grows(), app.quiet_seconds()) {
-        (None, _) => (Vec::new(), DIM),
-        (Some(false), _) => (vec!["the recording is complete".into(), "complete".into()], GOOD),
-        (Some(true), None) => (vec!["the recording grows".into(), "grows".into()], DIM),
-        (Some(true), Some(seconds)) => {
+    match (app.player().timeline().growth(), app.quiet_seconds()) {
+        (Growth::NotFollowed, _) => (Vec::new(), DIM),
+        (Growth::Complete, _) => (vec!["the recording is complete".into(), "complete".into()], GOOD),
+        (Growth::Open, None) => (vec!["the recording grows".into(), "grows".into()], DIM),
+        (Growth::Open, Some(seconds)) => {
             (vec![format!("nothing new for {seconds} s"), format!("quiet {seconds} s")], WAITING)
         }
     }
 }
 
-/// Returns a sentence about a gap before the position, in the longest form that fits: a gap whose
-/// effect `stays`, or one whose effect ends.
-pub(super) fn sentence(stays: bool, room: u16) -> String {
-    let forms = if stays {
-        [
+/// Returns a sentence about a gap whose effect lasts `until` then, in the longest form that fits.
+pub(super) fn sentence(until: IncompleteUntil, room: u16) -> String {
+    let forms = match until {
+        IncompleteUntil::End => [
             "Events from before the first full step are damaged: memory and totals are too low from there on.",
             "Events of the first steps are damaged: memory and totals are too low.",
             "First events damaged: memory is too low.",
-        ]
-    } else {
-        [
+        ],
+        IncompleteUntil::FullStep => [
             "Events right before this are damaged: the display is complete after the next full step.",
             "Events before this are damaged: incomplete until the next full step.",
             "Damaged before this: incomplete.",
-        ]
+        ],
     };
     forms.iter().find(|form| columns(form) <= room).unwrap_or(&forms[2]).to_string()
 }

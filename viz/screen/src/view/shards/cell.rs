@@ -36,7 +36,7 @@ impl UnitSlice {
         let smaller = |groups: &Vec<RankGroup>| {
             groups::are_neighbours(groups) && groups.iter().all(|group| group.ranks.len() < slots(scene))
         };
-        let groups = joined.map(|group| groups::beside(&scene.now, group.number)).find(smaller)?;
+        let groups = joined.map(|group| groups::created_with(&scene.now, group.number)).find(smaller)?;
         let members = &groups::of_rank(&groups, rank)?.ranks;
         let number = members.iter().position(|&member| member == rank)?;
         Some(UnitSlice { number, of: members.len() })

@@ -65,8 +65,8 @@ fn short(operation: Operation) -> &'static str {
     }
 }
 
-/// Returns the symbol of a pass or an operation: blank if the terminal has colours, which identify
-/// it.
+/// Returns the symbol of a pass or an operation: a filled cell if the terminal shows colours, else
+/// its letter.
 fn symbol(theme: Theme, glyph: &'static str) -> &'static str {
     if theme.colours() { "█" } else { glyph }
 }

@@ -57,34 +57,56 @@ fn times(app: &App, measured: &[Overlap], shown: &[usize], paint: &mut Paint<'_>
     }
 }
 
-/// A part of a rank's time, and its label.
-type Share = (&'static str, fn(&Overlap) -> u64);
+/// A part of a rank's time: a cause of waiting, or the computation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Share {
+    Collectives,
+    OtherRanks,
+    Copies,
+    Disk,
+    Computes,
+}
 
-/// The parts: the causes of waiting, and last the computation.
-const SHARES: [Share; 5] = [
-    ("collectives", |of| of.exposed),
-    ("other ranks", |of| of.waiting),
-    ("copies", |of| of.copies),
-    ("disk", |of| of.disk),
-    ("computes", |of| of.compute),
-];
+events::labels! {
+    Share {
+        Collectives => "collectives",
+        OtherRanks => "other ranks",
+        Copies => "copies",
+        Disk => "disk",
+        Computes => "computes",
+    }
+}
+
+impl Share {
+    /// Returns the part's nanoseconds.
+    const fn of(self, measured: &Overlap) -> u64 {
+        match self {
+            Share::Collectives => measured.exposed,
+            Share::OtherRanks => measured.waiting,
+            Share::Copies => measured.copies,
+            Share::Disk => measured.disk,
+            Share::Computes => measured.compute,
+        }
+    }
+}
 
 /// Draws how long each rank waits, by cause, and how long it computes, as shares of `whole`.
 fn shares(measured: &[Overlap], (whole, places): (u64, &[Place]), shown: &[usize], paint: &mut Paint<'_>) {
-    let mut columns = SHARES.to_vec();
-    columns.retain(|(label, _)| *label != "disk" || places.contains(&Place::Disk));
+    let mut columns = Share::ALL.to_vec();
+    columns.retain(|&share| share != Share::Disk || places.contains(&Place::Disk));
     let (start, each) = share_columns(&mut columns, paint.width());
     let ends = (1u16..).map(|column| start + column * each);
     paint.text(0, 0, "waits for", ink(DIM));
-    paint.labels(ends.clone(), 0, &columns.iter().map(|(label, _)| *label).collect::<Vec<_>>());
+    paint.labels(ends.clone(), 0, &columns.iter().map(|share| share.label()).collect::<Vec<_>>());
     for (y, &rank) in (1u16..paint.height()).zip(shown) {
-        let waits = SHARES.iter().filter(|(label, _)| *label != "computes");
-        let most = waits.map(|(_, part)| part(&measured[rank])).max().unwrap_or(0).max(1);
-        for (end, (label, part)) in ends.clone().zip(&columns) {
-            let time = part(&measured[rank]);
+        let waits = Share::ALL.into_iter().filter(|&share| share != Share::Computes);
+        let most = waits.map(|share| share.of(&measured[rank])).max().unwrap_or(0).max(1);
+        for (end, &column) in ends.clone().zip(&columns) {
+            let time = column.of(&measured[rank]);
             let share = format!(" {:>5}", words::percent(time as f64, whole as f64));
             let text = words::time(time) + if each >= 14 { &share } else { "" };
-            let style = if time == most && *label != "computes" { bold(WAITING) } else { ink(Color::Reset) };
+            let worst = time == most && column != Share::Computes;
+            let style = if worst { bold(WAITING) } else { ink(Color::Reset) };
             paint.right(end, y, text, style);
         }
     }

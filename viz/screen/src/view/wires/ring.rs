@@ -6,7 +6,6 @@ use crate::groups;
 use crate::theme::{DIM, FAINT, GOOD, ink};
 use crate::view::paint::Paint;
 use crate::words;
-use events::Operation;
 use events::snapshot::Hop;
 use ratatui::style::{Color, Style};
 
@@ -49,11 +48,11 @@ impl Lanes<'_> {
         self.link(self.centres[lane], end, ("●", self.wire(lane)), self.style(), paint);
         self.label(chunk.into(), ink(DIM), paint);
         let x = paint.text(last + 3, 0, words::short_bytes(bytes), ink(Color::Reset));
-        let rounds = if self.flight.event.operation == Operation::AllReduce { 2 } else { 1 };
-        let hops = rounds * groups::members(&self.groups).saturating_sub(1);
+        let others = groups::members(&self.groups).saturating_sub(1) as u64;
+        let hops = self.flight.event.operation.rounds() * others;
         let count = format!("hop {number} of {hops}");
         if x + 2 + columns(&count) <= paint.width() {
-            paint.text(x + 2, 0, count, ink(if number as usize >= hops { GOOD } else { DIM }));
+            paint.text(x + 2, 0, count, ink(if u64::from(number) >= hops { GOOD } else { DIM }));
         } else {
             paint.text(x + 1, 0, format!("{number}/{hops}"), ink(DIM));
         }
