@@ -4,7 +4,7 @@ use crate::elements::ElementType;
 use crate::header::{self, LENGTH};
 use crate::{CheckpointError, Result};
 use safetensors::tensor::{Metadata, TensorInfo};
-use std::fs::{self, File};
+use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,9 @@ pub(crate) struct FileReader {
 impl FileReader {
     /// Opens and validates the file at `path`.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let (file, bytes) = open_regular(path)?;
+        let file = storage::open_regular(File::options().read(true), path);
+        let file = file.map_err(CheckpointError::io("open", path))?;
+        let bytes = file.metadata().map_err(CheckpointError::io("open", path))?.len();
         let header = read_header(path, &file, bytes)?;
         let data = (LENGTH + header.len()) as u64;
         let metadata = header::parse(&header).map_err(|error| CheckpointError::malformed(path, error))?;
@@ -86,15 +88,6 @@ impl FileReader {
         let read = |bytes: &mut [u8], offset| self.file.read_exact_at(bytes, tensor + offset);
         stored.decode(range.start as u64, values, read).map_err(CheckpointError::io("read", &self.path))
     }
-}
-
-/// Opens a regular file (a pipe would block) and returns it with its length in bytes.
-fn open_regular(path: &Path) -> Result<(File, u64)> {
-    let metadata = fs::metadata(path).map_err(CheckpointError::io("open", path))?;
-    if !metadata.is_file() {
-        return Err(CheckpointError::malformed(path, "it is not an ordinary file"));
-    }
-    Ok((File::open(path).map_err(CheckpointError::io("open", path))?, metadata.len()))
 }
 
 /// Reads the header's JSON. Allocates no more than the file's length.

@@ -18,7 +18,7 @@ pub(crate) type Shards = (Vec<FileReader>, BTreeMap<String, usize>);
 
 /// Opens every shard that the index at `path` names, and checks each against the index.
 pub(crate) fn open(path: &Path) -> Result<Shards> {
-    let text = storage::read_ordinary(path).map_err(CheckpointError::io("open", path))?;
+    let text = storage::read_regular(path).map_err(CheckpointError::io("open", path))?;
     let index: Index = serde_json::from_slice(&text).map_err(|error| invalid(path, error))?;
     let mut shards = Vec::new();
     let mut place = BTreeMap::new();

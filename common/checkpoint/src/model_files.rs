@@ -47,7 +47,7 @@ impl ModelFiles {
     /// [`CheckpointError::Io`] naming the file that exists but cannot be read.
     pub fn with_tokenizer(mut self, path: &Path) -> Result<Self> {
         let [definition, others @ ..] = TOKENIZER;
-        let contents = storage::read_ordinary(path).map_err(CheckpointError::io("read", path))?;
+        let contents = storage::read_regular(path).map_err(CheckpointError::io("read", path))?;
         self.files.retain(|name, _| !TOKENIZER.contains(name));
         self.add(path.parent().unwrap_or(Path::new("")), others)?;
         self.files.insert(definition, contents);
@@ -58,7 +58,7 @@ impl ModelFiles {
     fn add(&mut self, directory: &Path, names: impl IntoIterator<Item = &'static str>) -> Result<()> {
         for name in names {
             let path = directory.join(name);
-            match storage::read_ordinary(&path) {
+            match storage::read_regular(&path) {
                 Ok(contents) => drop(self.files.insert(name, contents)),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(CheckpointError::io("read", &path)(error)),

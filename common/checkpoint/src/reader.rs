@@ -97,7 +97,7 @@ impl Reader {
     /// Reads the architecture as `config.json` states it.
     fn stated_config(&self) -> Result<ModelConfig> {
         let path = self.directory.join(CONFIG);
-        let file = storage::open_ordinary(File::options().read(true), &path);
+        let file = storage::open_regular(File::options().read(true), &path);
         let text = file.and_then(std::io::read_to_string).map_err(CheckpointError::io("open", &path))?;
         self.check_same_save()?;
         ModelConfig::from_hugging_face(&text, &self.name())

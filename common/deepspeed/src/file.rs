@@ -30,7 +30,7 @@ pub(crate) enum Language {
 pub(crate) fn load(path: &Path) -> Result<(Node, Language, Vec<String>), String> {
     // Opening a pipe would wait for its writer, and a device may have no end.
     if path.exists() && !path.is_file() {
-        return Err("it is not an ordinary file; give the path of a saved file".into());
+        return Err("it is not a regular file; give the path of a saved file".into());
     }
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(|e| e.to_string())?;

@@ -5,8 +5,9 @@ use crate::error::{Failure, Result};
 use crate::launcher::Variables;
 use collectives::tcp::Secret;
 use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 const TEXT: &str = "ZERO_JOB_SECRET";
 const FILE: &str = "ZERO_JOB_SECRET_FILE";
@@ -47,16 +48,14 @@ fn read(path: &str) -> Result<String> {
             "{FILE}={path}: {error}\nMake the file on every machine: (umask 077; openssl rand -hex 32 > {path})"
         ))
     };
-    // Does not wait for the writer of a pipe.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
+    let file = storage::open_regular(File::options().read(true), Path::new(path));
+    let file = file.map_err(|error| match error.kind() {
+        ErrorKind::NotSeekable => Failure::usage(format!(
+            "{FILE}={path}: {error}\nName another path, and make the file: (umask 077; openssl rand -hex 32 > FILE)"
+        )),
+        _ => failed(error),
+    })?;
     let found = file.metadata().map_err(failed)?;
-    if !found.is_file() {
-        return Err(Failure::usage(format!(
-            "{FILE}={path}: it is not an ordinary file\nName another path, and make the file: (umask 077; \
-             openssl rand -hex 32 > FILE)"
-        )));
-    }
     let (mode, owner, user) = (found.mode() & 0o777, found.uid(), rustix::process::geteuid().as_raw());
     if owner != user {
         return Err(Failure::usage(format!(
@@ -104,7 +103,7 @@ mod tests {
         let pipe = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let error = with(&[(FILE, pipe.to_str().unwrap())]).unwrap_err().to_string();
-        assert!(error.contains("not an ordinary file") && error.contains("another path"), "{error}");
+        assert!(error.contains("not a regular file") && error.contains("another path"), "{error}");
     }
 
     #[test]
@@ -114,7 +113,7 @@ mod tests {
             (&[(TEXT, " 0123456789abcde\n")][..], [TEXT, "15 bytes"]),
             (&[(TEXT, "")], [TEXT, "openssl rand"]),
             (&[(FILE, "/no/such/file")], ["ZERO_JOB_SECRET_FILE=/no/such/file: No such file", "umask 077"]),
-            (&[(FILE, "/dev/null")], [FILE, "ordinary file"]),
+            (&[(FILE, "/dev/null")], [FILE, "regular file"]),
             (&[(TEXT, "0123456789abcdef"), (FILE, "/tmp/x")], [FILE, "unset one"]),
         ] {
             let failure = with(set).unwrap_err();

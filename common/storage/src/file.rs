@@ -1,6 +1,6 @@
 //! An open file.
 
-use crate::ordinary::open_ordinary;
+use crate::regular::open_regular;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,18 +30,18 @@ impl File {
         Ok(File::with(path, options.clone().create_new(true).open(path)?, options))
     }
 
-    /// Opens an existing ordinary file for reading and writing.
+    /// Opens an existing regular file for reading and writing.
     pub(crate) fn reopen(path: &Path) -> io::Result<Self> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true);
-        Ok(File::with(path, open_ordinary(&mut options, path)?, options))
+        Ok(File::with(path, open_regular(&mut options, path)?, options))
     }
 
-    /// Opens an ordinary file for reading.
+    /// Opens a regular file for reading.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let mut options = fs::OpenOptions::new();
         options.read(true);
-        Ok(File::with(path, open_ordinary(&mut options, path)?, options))
+        Ok(File::with(path, open_regular(&mut options, path)?, options))
     }
 
     fn with(path: &Path, buffered: fs::File, mut again: fs::OpenOptions) -> Self {

@@ -18,20 +18,20 @@ mod error;
 pub mod fault;
 pub mod file;
 pub mod journal;
-mod ordinary;
 mod paths;
 pub mod publication;
 mod queue;
+mod regular;
 
 pub use disk::Disk;
 pub use error::{Error, remedy_for_open_files};
 pub use fault::{Answers, Call, CallKind, DiskFault, Effect};
 pub use file::{File, PAGE};
 pub use journal::Change;
-pub use ordinary::{open_ordinary, read_ordinary};
 pub use paths::parent;
 pub use publication::Publication;
 pub use queue::{Completed, Ticket};
+pub use regular::{open_regular, read_regular};
 
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -93,15 +93,15 @@ fn after_a_crash_nothing_reaches_the_disk() {
 }
 
 #[test]
-fn only_ordinary_files_are_opened_and_none_is_waited_for() {
+fn only_regular_files_are_opened_and_none_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let disk = Disk::new(1);
     for path in [&pipe, Path::new("/dev/zero"), folder.path()] {
         let error = disk.open(path).unwrap_err();
-        assert_eq!(error.to_string(), format!("cannot open {}: it is not an ordinary file", path.display()));
-        assert!(storage::read_ordinary(path).is_err());
+        assert_eq!(error.to_string(), format!("cannot open {}: it is not a regular file", path.display()));
+        assert!(storage::read_regular(path).is_err());
     }
     assert!(disk.reopen(&pipe).is_err());
 }

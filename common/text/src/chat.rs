@@ -2,7 +2,7 @@
 
 use super::conversation::Conversation;
 use super::python::{self, MARKS, Marked};
-use crate::ordinary;
+use crate::regular;
 use minijinja::{Environment, Error, Template, Value};
 use serde_json::Value as Json;
 use std::io::ErrorKind;
@@ -33,7 +33,7 @@ fn read(path: &Path) -> Result<Option<String>, String> {
         let path = path.display();
         format!("is a conversation, and {path} cannot be read: {error}\nLet this program read it.")
     };
-    match ordinary::read(path) {
+    match regular::read(path) {
         Ok(text) => String::from_utf8(text).map(Some).map_err(|error| unreadable(&error)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unreadable(&error)),

@@ -3,7 +3,7 @@
 use super::chat::{ChatTemplate, content};
 use super::conversation::Conversation;
 use crate::error::{Result, TextError};
-use crate::ordinary;
+use crate::regular;
 use serde_json::Value;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ impl FileTokenizer {
                 path.display()
             ))
         };
-        let definition = ordinary::read(path).map_err(|error| unreadable(&error))?;
+        let definition = regular::read(path).map_err(|error| unreadable(&error))?;
         let mut tokenizer =
             tokenizers::Tokenizer::from_bytes(definition).map_err(|error| unreadable(&error))?;
         // A file may ask for inputs padded to one length, which does not suit the text of a run.
@@ -118,7 +118,7 @@ fn beside(path: &Path, name: &str) -> Result<Value> {
         let path = path.display();
         TextError::input(format!("cannot read {path}, which belongs to the tokenizer: {error}\n{remedy}"))
     };
-    match ordinary::read(&path) {
+    match regular::read(&path) {
         Ok(text) => serde_json::from_slice(&text)
             .map_err(|error| unreadable(&error, "Download it again with the model.")),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Value::Null),

@@ -12,10 +12,10 @@ mod error;
 mod file;
 pub mod ids;
 #[cfg(feature = "tokenizers")]
-mod ordinary;
-#[cfg(feature = "tokenizers")]
 mod python;
 mod record;
+#[cfg(feature = "tokenizers")]
+mod regular;
 
 pub use error::{Result, TextError};
 

@@ -63,7 +63,7 @@ fn errors_name_bad_input_and_its_remedy() {
 
 /// No command waits for a pipe's writer, and none reads a device for ever.
 #[test]
-fn recordings_that_are_not_ordinary_files_are_refused() {
+fn recordings_that_are_not_regular_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -78,7 +78,7 @@ fn recordings_that_are_not_ordinary_files_are_refused() {
             &["trace", special, "-"],
         ] {
             let error = fails(arguments);
-            assert!(error.contains("it is not an ordinary file"), "{arguments:?}: {error}");
+            assert!(error.contains("it is not a regular file"), "{arguments:?}: {error}");
         }
     }
 }

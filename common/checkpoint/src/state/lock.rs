@@ -61,7 +61,7 @@ impl RunLock {
         let path = directory.join(LOCK);
         let mut opened = OpenOptions::new();
         opened.read(true).write(true).create(true).truncate(false);
-        let file = storage::open_ordinary(&mut opened, &path);
+        let file = storage::open_regular(&mut opened, &path);
         let file = Arc::new(file.map_err(CheckpointError::io("open", &path))?);
         let mut lock = RunLock { directory: directory.into(), token: token.into(), file, heartbeat: None };
         let has_locks = options.flock && lock.flock()?;
@@ -147,7 +147,7 @@ impl Drop for RunLock {
 /// Returns the text in the lock file of `directory`.
 fn text(directory: &Path) -> Result<String> {
     let path = directory.join(LOCK);
-    let file = storage::open_ordinary(OpenOptions::new().read(true), &path);
+    let file = storage::open_regular(OpenOptions::new().read(true), &path);
     file.and_then(io::read_to_string).map_err(CheckpointError::io("read", &path))
 }
 

@@ -214,9 +214,9 @@ fn a_damaged_or_missing_configuration_is_refused() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_no_ordinary_file_is_refused_without_waiting() {
+fn what_is_no_regular_file_is_refused_without_waiting() {
     let error = Reader::open("/dev/null").unwrap_err();
-    assert!(error.to_string().contains("not an ordinary file"), "{error}");
+    assert!(error.to_string().contains("not a regular file"), "{error}");
     for name in ["config.json", "generation_config.json", "tokenizer.json", INDEX] {
         let directory = tempfile::tempdir().unwrap();
         save(directory.path(), &config()).unwrap();
@@ -226,6 +226,6 @@ fn what_is_no_ordinary_file_is_refused_without_waiting() {
         put_a_pipe_at(&directory.path().join(name));
         let read = |reader: Reader| reader.model_files().and_then(|_| reader.config());
         let error = Reader::open(directory.path()).and_then(read).unwrap_err().to_string();
-        assert!(error.contains(name) && error.contains("it is not an ordinary file"), "{name}: {error}");
+        assert!(error.contains(name) && error.contains("it is not a regular file"), "{name}: {error}");
     }
 }

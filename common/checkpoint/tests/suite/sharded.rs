@@ -195,14 +195,14 @@ fn a_pipe_in_the_place_of_a_file_is_an_error_that_does_not_wait() {
         save(&kept, 2, 3).unwrap();
         put_a_pipe_at(&kept.directory().join("step-00000003").join(name));
         let error = open(&kept, "step-00000003").err().unwrap().to_string();
-        assert!(error.contains(&format!("{name}: it is not an ordinary file.\nMove away")), "{error}");
+        assert!(error.contains(&format!("{name}: it is not a regular file.\nMove away")), "{error}");
     }
     let folder = tempfile::tempdir().unwrap();
     put_a_pipe_at(&folder.path().join("lock"));
     let locked = [true, false]
         .map(|flock| RunLock::acquire(folder.path(), "run", LockOptions { flock, ..LockOptions::default() }));
     for error in locked.map(|locked| locked.unwrap_err().to_string()) {
-        assert!(error.contains("lock: it is not an ordinary file"), "{error}");
+        assert!(error.contains("lock: it is not a regular file"), "{error}");
     }
 }
 

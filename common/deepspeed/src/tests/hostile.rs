@@ -63,20 +63,20 @@ fn hostile_files_are_one_short_error_that_names_the_file() {
 }
 
 #[test]
-fn a_configuration_that_is_no_ordinary_file_is_refused_without_waiting() {
+fn a_configuration_that_is_no_regular_file_is_refused_without_waiting() {
     let file = File::json("");
     let pipe = file.path.with_file_name("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for special in [&pipe, std::path::Path::new("/dev/zero"), std::path::Path::new("/dev")] {
         let named = settings::cli::Cli::parse_from(["zero", "--config", special.to_str().unwrap()]).train;
         let error = configure(named).unwrap_err();
-        let expected = format!("cannot read --config {}: it is not an ordinary file", special.display());
+        let expected = format!("cannot read --config {}: it is not a regular file", special.display());
         assert!(error.code() == 2 && error.to_string().starts_with(&expected), "{error}");
     }
     let inner = format!(r#"{{"deepspeed_config": {{"deepspeed_config_file": {pipe:?}}}}}"#);
     std::fs::write(&file.path, inner).unwrap();
     let error = file.config("").unwrap_err().to_string();
-    assert!(error.contains("pipe: it is not an ordinary file"), "{error}");
+    assert!(error.contains("pipe: it is not a regular file"), "{error}");
 }
 
 #[test]

@@ -15,10 +15,8 @@ use crate::frame::FrameError;
 pub use growth::Growth;
 pub use reading::{Gap, Recording};
 pub use recorder::Recorder;
-use rustix::fs::OFlags;
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// The reason why a recording cannot be written or read.
@@ -43,7 +41,7 @@ pub enum RecordingError {
         source: FrameError,
     },
     /// The path is a directory, or a pipe or device, which may never end.
-    #[error("{} cannot be replayed: it is not an ordinary file", path.display())]
+    #[error("{} cannot be replayed: it is not a regular file", path.display())]
     NotAFile {
         /// The path.
         path: PathBuf,
@@ -64,10 +62,8 @@ fn unreadable(path: &Path) -> impl Fn(io::Error) -> RecordingError + '_ {
 /// Opens a recording, which may still be written, for reading. Does not wait for the other end of a
 /// pipe.
 fn open(path: &Path) -> Result<File, RecordingError> {
-    let flags = OFlags::NONBLOCK.bits() as i32;
-    let file = File::options().read(true).custom_flags(flags).open(path).map_err(unreadable(path))?;
-    if !file.metadata().map_err(unreadable(path))?.is_file() {
-        return Err(RecordingError::NotAFile { path: path.into() });
-    }
-    Ok(file)
+    storage::open_regular(File::options().read(true), path).map_err(|error| match error.kind() {
+        ErrorKind::NotSeekable => RecordingError::NotAFile { path: path.into() },
+        _ => unreadable(path)(error),
+    })
 }

@@ -283,14 +283,14 @@ fn errors_name_foreign_files_and_other_versions() {
 
 /// A pipe without a writer would block, and a device may never end.
 #[test]
-fn only_ordinary_files_are_read() {
+fn only_regular_files_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for path in [&pipe, Path::new("/dev/zero"), dir.path()] {
         for opened in [Recording::open(path).map(drop), Growth::open(path).map(drop)] {
             let error = opened.unwrap_err().to_string();
-            assert!(error.contains("it is not an ordinary file"), "{}: {error}", path.display());
+            assert!(error.contains("it is not a regular file"), "{}: {error}", path.display());
         }
     }
 }

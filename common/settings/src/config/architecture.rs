@@ -5,6 +5,7 @@ use crate::cli::TrainArgs;
 use crate::error::{Failure, Result};
 use checkpoint::Reader;
 use model::ModelConfig;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// The model that a run trains by default.
@@ -56,11 +57,8 @@ fn named(name: &str) -> Result<ModelConfig> {
         return ModelConfig::preset(name).map_err(|e| Failure::usage(format!("--model: {e}")));
     };
     let failed = |why: String| Failure::usage(format!("cannot read --model {}: {why}", path.display()));
-    // Opening a pipe would wait for its writer, and a device may have no end.
-    if path.exists() && !path.is_file() {
-        return Err(failed("it is not an ordinary file".into()));
-    }
-    let text = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;
+    let file = storage::open_regular(File::options().read(true), &path);
+    let text = file.and_then(std::io::read_to_string).map_err(|error| failed(error.to_string()))?;
     ModelConfig::from_hugging_face(&text, name).map_err(|e| Failure::usage(format!("--model: {e}")))
 }
 
@@ -71,6 +69,6 @@ mod tests {
     #[test]
     fn a_device_is_no_model() {
         let error = named("/dev/null").unwrap_err();
-        assert_eq!(error.to_string(), "cannot read --model /dev/null: it is not an ordinary file");
+        assert_eq!(error.to_string(), "cannot read --model /dev/null: it is not a regular file");
     }
 }

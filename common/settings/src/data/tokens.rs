@@ -25,7 +25,7 @@ const PIECE: usize = 1 << 14;
 pub(super) struct Tokens {
     /// The name of the text in errors.
     pub(super) name: String,
-    place: Place,
+    store: TokenStore,
     width: Width,
     /// Whether each token is a byte of text.
     pub(super) is_bytes: bool,
@@ -36,18 +36,18 @@ pub(super) struct Tokens {
 }
 
 #[derive(Debug)]
-enum Place {
+enum TokenStore {
     Memory(Cow<'static, [u8]>),
     /// A file, and the byte at which its first token begins.
     File(File, u64),
 }
 
-impl Place {
+impl TokenStore {
     /// Fills `into` with the bytes from `start` on, counted from the first token.
     fn read(&self, start: usize, into: &mut [u8]) -> io::Result<()> {
         match self {
-            Place::Memory(bytes) => into.copy_from_slice(&bytes[start..start + into.len()]),
-            Place::File(file, first) => file.read_exact_at(into, first + start as u64)?,
+            TokenStore::Memory(bytes) => into.copy_from_slice(&bytes[start..start + into.len()]),
+            TokenStore::File(file, first) => file.read_exact_at(into, first + start as u64)?,
         }
         Ok(())
     }
@@ -66,7 +66,7 @@ impl Tokens {
         };
         let len = bytes.len() / width.size();
         let is_bytes = tokenizer.is_none();
-        Ok(Tokens { name, place: Place::Memory(bytes), width, is_bytes, has_prompts: false, len })
+        Ok(Tokens { name, store: TokenStore::Memory(bytes), width, is_bytes, has_prompts: false, len })
     }
 
     /// Opens a file. Its tokens are stored as `source` says, unless the file's header says
@@ -78,16 +78,17 @@ impl Tokens {
     pub(super) fn open(path: &Path, source: &DataSource, output: ProgressOutput) -> Result<Self> {
         let unreadable = |error| unreadable(path, &error);
         let name = format!("--data {}", path.display());
-        // The file is checked before it is opened: opening a pipe without a writer blocks.
-        let metadata = std::fs::metadata(path).map_err(unreadable)?;
-        if !metadata.is_file() && !metadata.is_dir() {
-            return Err(Failure::usage(format!(
+        let file = storage::open_regular(File::options().read(true), path);
+        let file = file.map_err(|error| match error.kind() {
+            io::ErrorKind::NotSeekable if path.is_dir() => unreadable(rustix::io::Errno::ISDIR.into()),
+            io::ErrorKind::NotSeekable => Failure::usage(format!(
                 "{name} is not a regular file, and ranks read it at many places\n\
                  Write what it delivers to a file first: cat {} > FILE",
                 path.display()
-            )));
-        }
-        let file = File::open(path).map_err(unreadable)?;
+            )),
+            _ => unreadable(error),
+        })?;
+        let metadata = file.metadata().map_err(unreadable)?;
         let mut head = vec![0; container::HEAD.min(metadata.len() as usize)];
         file.read_exact_at(&mut head, 0).map_err(unreadable)?;
         let found = container::recognise(&head, source.format);
@@ -106,7 +107,7 @@ impl Tokens {
         let len = count(&name, length.saturating_sub(start), width)?;
         let has_prompts = encoded && source.mask_prompt;
         let is_bytes = found.is_none() && source.holds_text() && source.tokenizer.is_none();
-        Ok(Tokens { name, place: Place::File(file, start), width, is_bytes, has_prompts, len })
+        Ok(Tokens { name, store: TokenStore::File(file, start), width, is_bytes, has_prompts, len })
     }
 
     /// Reads the tokens in `range`, for a model of `vocabulary` tokens.
@@ -117,7 +118,7 @@ impl Tokens {
     pub(super) fn read(&self, range: Range<usize>, vocabulary: usize) -> Result<Vec<u32>> {
         let size = self.width.size();
         let mut bytes = vec![0; range.len() * size];
-        self.place.read(range.start * size, &mut bytes).map_err(|error| self.changed(&range, &error))?;
+        self.store.read(range.start * size, &mut bytes).map_err(|error| self.changed(&range, &error))?;
         let tokens = self.width.decode(&bytes);
         let mark = if self.has_prompts { PROMPT } else { 0 };
         match ids::first_outside(&tokens, mark, vocabulary) {

@@ -1,9 +1,9 @@
-//! Ordinary files: a tokenizer's files are read from nothing else.
+//! Regular files: a tokenizer's files are read from nothing else.
 
 use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
 
-/// Reads all of the ordinary file at `path`.
+/// Reads all of the regular file at `path`.
 ///
 /// # Errors
 /// The file system's; [`ErrorKind::NotSeekable`] if `path` leads to something else.
@@ -12,5 +12,5 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     if std::fs::metadata(path)?.is_file() {
         return std::fs::read(path);
     }
-    Err(Error::new(ErrorKind::NotSeekable, "it is not an ordinary file"))
+    Err(Error::new(ErrorKind::NotSeekable, "it is not a regular file"))
 }
