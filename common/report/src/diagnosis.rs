@@ -2,14 +2,14 @@
 
 use crate::account::{Account, Recomputed, computed, time, training};
 use crate::kernel_shares::kernels;
-use crate::remedies::remedies;
 use crate::report::Report;
-use crate::rows::{TimeRow, TransferRow};
+use crate::rows::TimeRow;
+use crate::speedups::speedups;
 use events::Route;
 use events::say::counted;
 use settings::size::human;
 
-/// Minimum share of a step that a listed remedy saves.
+/// Minimum share of a step that a listed change saves.
 const NOTABLE: f64 = 0.01;
 /// Characters of a bar that stands for the whole step.
 const BAR: f64 = 30.0;
@@ -29,11 +29,11 @@ pub fn diagnosis(report: &Report) -> String {
         text.push_str(&row(name, seconds, account.step));
     }
     text.push_str(&speed(report, &account));
-    text.extend(Recomputed::of(report).map(|recomputed| again(&recomputed)));
+    text.extend(Recomputed::of(report).map(|recomputed| recomputation(&recomputed)));
     text.push_str(&kernels(report));
-    text.push_str(&places(report));
+    text.push_str(&offload_waits(report));
     text.push_str(&slowest(report, &account));
-    text + &helping(report, &account)
+    text + &speedup_table(report, &account)
 }
 
 fn heading(report: &Report, account: &Account) -> String {
@@ -82,7 +82,7 @@ fn speed(report: &Report, account: &Account) -> String {
     }
 }
 
-fn again(recomputed: &Recomputed) -> String {
+fn recomputation(recomputed: &Recomputed) -> String {
     format!(
         "Computed again, of forward and backward: {:.1} % of the FLOPs predicted ({}), {:.1} % of the time measured ({}).\n",
         100.0 * recomputed.of_operations,
@@ -93,17 +93,11 @@ fn again(recomputed: &Recomputed) -> String {
 }
 
 /// Describes for which routes between places a rank waits, and for how much of a step.
-fn places(report: &Report) -> String {
-    let each = (report.world_size * report.steps.len()) as f64;
-    let waited = |route: &Route| {
-        let rows = report.transfers.iter().filter(|row| row.route == *route);
-        let rows = rows.map(TransferRow::of_steps);
-        let (bytes, seconds) = rows.fold((0, 0.0), |(b, s), (bytes, seconds)| (b + bytes, s + seconds));
-        (route.label(), seconds / each, bytes as f64 / each)
-    };
-    let rows = Route::ALL.iter().map(waited).filter(|(_, seconds, _)| *seconds > 0.0);
-    let words = rows.map(|(route, seconds, bytes)| {
-        format!("  {route:<12} {:>9} of a step waiting, {} moved\n", time(seconds), human(bytes as u64))
+fn offload_waits(report: &Report) -> String {
+    let words = Route::ALL.iter().filter_map(|&route| {
+        let (bytes, seconds) = report.moved_and_waited(route);
+        let (waited, moved) = (time(seconds), human(bytes as u64));
+        (seconds > 0.0).then(|| format!("  {route:<12} {waited:>9} of a step waiting, {moved} moved\n"))
     });
     let words: String = words.collect();
     if words.is_empty() { words } else { format!("\nOffload transfers of one rank (mean):\n{words}") }
@@ -133,24 +127,24 @@ fn slowest(report: &Report, account: &Account) -> String {
     )
 }
 
-fn helping(report: &Report, account: &Account) -> String {
-    let mut remedies = remedies(report);
-    remedies.retain(|remedy| remedy.seconds >= NOTABLE * account.step);
+fn speedup_table(report: &Report, account: &Account) -> String {
+    let mut speedups = speedups(report);
+    speedups.retain(|speedup| speedup.seconds >= NOTABLE * account.step);
     let unknown = match report.communication {
         Some(_) => "",
         None => "Remedies for traffic are unknown: the report is older than the settings in it.\n",
     };
-    if remedies.is_empty() {
+    if speedups.is_empty() {
         return format!("\nNo change of flags, link or offload would save 1 % of a step.\n{unknown}");
     }
     let mut text = String::from("\nWhat would help, each alone, at most (of a step)\n");
-    for remedy in remedies {
-        let share = 100.0 * remedy.seconds / account.step;
+    for speedup in speedups {
+        let share = 100.0 * speedup.seconds / account.step;
         text.push_str(&format!(
             "  {:>9}  {share:>5.1} %  {}: {}\n",
-            time(remedy.seconds),
-            remedy.how,
-            remedy.why
+            time(speedup.seconds),
+            speedup.how,
+            speedup.why
         ));
     }
     text + unknown

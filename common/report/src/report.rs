@@ -238,11 +238,7 @@ impl Report {
     /// A usage failure that names the file.
     pub fn read(path: &Path) -> Result<Self> {
         let fail = |problem: String| Failure::usage(format!("{}: {problem}", path.display()));
-        // Opening a pipe would wait for its writer, and a device may have no end.
-        if path.exists() && !path.is_file() {
-            return Err(fail("not an ordinary file".into()));
-        }
-        let text = std::fs::read(path).map_err(|e| fail(format!("cannot be read: {e}")))?;
+        let text = storage::read_regular(path).map_err(|e| fail(format!("cannot be read: {e}")))?;
         let other =
             |why: String| fail(format!("not a report of this version: {why}\nWrite one with --report FILE."));
         let report: Self = serde_json::from_slice(&text).map_err(|error| other(error.to_string()))?;
@@ -257,6 +253,15 @@ impl Report {
     pub fn peak(&self, place: Place) -> Option<u64> {
         let rows = self.total_peak_bytes.iter().filter(|row| row.place == place);
         rows.map(|row| row.peak_bytes).max()
+    }
+
+    /// Returns the bytes that a rank moved on `route` in a step, and the seconds that it waited for
+    /// them: the means of all ranks and steps.
+    pub(crate) fn moved_and_waited(&self, route: Route) -> (f64, f64) {
+        let rows = self.transfers.iter().filter(|row| row.route == route).map(TransferRow::of_steps);
+        let (bytes, seconds) = rows.fold((0, 0.0), |(b, s), (bytes, seconds)| (b + bytes, s + seconds));
+        let each = (self.world_size * self.steps.len()).max(1) as f64;
+        (bytes as f64 / each, seconds / each)
     }
 
     /// Returns every wrong prediction, in words; empty if all predictions hold.

@@ -33,6 +33,17 @@ fn bytes(predicted: u64, measured: u64) -> [String; 4] {
     [grouped(predicted), grouped(measured), human(measured), verdict(predicted, measured, " B")]
 }
 
+/// Returns the cells of predicted and measured bytes, of measured calls, and of the verdict: about
+/// the bytes if they differ, else about the calls, which `unit` names.
+fn cells([predicted, measured]: [u64; 2], [predicted_calls, calls]: [u64; 2], unit: &str) -> [String; 4] {
+    let verdict = if predicted == measured {
+        verdict(predicted_calls, calls, unit)
+    } else {
+        verdict(predicted, measured, " B")
+    };
+    [grouped(predicted), grouped(measured), grouped(calls), verdict]
+}
+
 /// Returns `equal`, or the amount by which the measured figure is larger.
 fn verdict(predicted: u64, measured: u64, unit: &str) -> String {
     match i128::from(measured) - i128::from(predicted) {
@@ -89,10 +100,8 @@ fn transfers(report: &Report) -> String {
     }
     let mut table = Table::numbers("moved by rank 0", ["predicted", "measured", "transfers", ""]);
     for r in report.transfers.iter().filter(|r| r.rank == 0 && r.calls + r.predicted_calls > 0) {
-        let [predicted, measured, _, of_bytes] = bytes(r.predicted_bytes, r.bytes);
-        let of_calls = verdict(r.predicted_calls, r.calls, " transfers");
-        let verdict = if r.predicted_bytes == r.bytes { of_calls } else { of_bytes };
-        table.row(r.route.label(), [predicted, measured, grouped(r.calls), verdict]);
+        let moved = [r.predicted_bytes, r.bytes];
+        table.row(r.route.label(), cells(moved, [r.predicted_calls, r.calls], " transfers"));
     }
     format!("\n{}", table.render(Format::Terminal))
 }
@@ -104,10 +113,8 @@ fn traffic(report: &Report) -> String {
     let title = format!("sent by rank 0, {}", counted(report.steps.len(), "step", "steps"));
     let mut table = Table::numbers(title, ["predicted", "measured", "calls", ""]);
     for r in report.traffic.iter().filter(|r| r.rank == 0 && r.calls + r.predicted_calls > 0) {
-        let [predicted, measured, _, of_bytes] = bytes(r.predicted_bytes, r.bytes_sent);
-        let of_calls = verdict(r.predicted_calls, r.calls, " calls");
-        let verdict = if r.predicted_bytes == r.bytes_sent { of_calls } else { of_bytes };
-        table.row(r.operation.label(), [predicted, measured, grouped(r.calls), verdict]);
+        let sent = [r.predicted_bytes, r.bytes_sent];
+        table.row(r.operation.label(), cells(sent, [r.predicted_calls, r.calls], " calls"));
     }
     if let Some(r) = report.traffic_to_neighbours.first() {
         let [predicted, measured, _, verdict] = bytes(r.predicted_bytes, r.bytes_sent);

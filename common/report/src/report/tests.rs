@@ -17,7 +17,7 @@ fn a_report_reads_back_as_it_was() {
     let error = Report::read(&path).unwrap_err().to_string();
     assert!(error.contains("not a report of this version") && error.contains("--report"), "{error}");
     let error = Report::read(std::path::Path::new("/dev/null")).unwrap_err().to_string();
-    assert_eq!(error, "/dev/null: not an ordinary file");
+    assert_eq!(error, "/dev/null: cannot be read: it is not a regular file");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::planned_run::PlannedRun;
 use super::wire::Wire;
-use super::{Remedy, remedy};
+use super::{Speedup, speedup};
 use crate::account::Account;
 use crate::report::Report;
 use device::DType;
@@ -12,12 +12,12 @@ use sharding::Precision;
 
 /// Returns settings with which ranks send less per token. The time saved is proportional to the
 /// predicted traffic.
-pub(super) fn sending_less(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Vec<Remedy> {
+pub(super) fn sending_less(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Vec<Speedup> {
     let wire = Wire::of(report);
     let Some(now) = wire.time(&run.job) else { return Vec::new() };
     let saved = |change: Change| {
         let share = 1.0 - wire.time(&change.job)? / now;
-        Some(remedy(change.how, change.why, account.exposed * share))
+        Some(speedup(change.how, change.why, account.exposed * share))
     };
     changes(run).into_iter().filter_map(saved).collect()
 }

@@ -1,4 +1,4 @@
-//! Remedies for slow steps, each with the maximum time that it saves.
+//! Changes that make steps shorter, each with the maximum time that it saves.
 
 use crate::account::{Account, per_step, without_core_per_step};
 use crate::report::Report;
@@ -18,7 +18,7 @@ mod wire;
 
 /// A change that makes steps shorter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Remedy {
+pub struct Speedup {
     /// The action: flags, another program, other machines.
     pub how: String,
     /// The reason why it works, or its cost.
@@ -27,40 +27,40 @@ pub struct Remedy {
     pub seconds: f64,
 }
 
-/// Returns a [`Remedy`].
-pub(super) fn remedy(how: impl Into<String>, why: impl Into<String>, seconds: f64) -> Remedy {
-    Remedy { how: how.into(), why: why.into(), seconds }
+/// Returns a [`Speedup`].
+pub(super) fn speedup(how: impl Into<String>, why: impl Into<String>, seconds: f64) -> Speedup {
+    Speedup { how: how.into(), why: why.into(), seconds }
 }
 
-/// Lists the remedies for `report`'s run, each alone, the one that saves most first.
-pub fn remedies(report: &Report) -> Vec<Remedy> {
+/// Lists the speedups of `report`'s run, each alone, the one that saves most first.
+pub fn speedups(report: &Report) -> Vec<Speedup> {
     let account = Account::of(report);
-    let mut remedies = vec![
-        remedy(
+    let mut speedups = vec![
+        speedup(
             "ranks equally fast, on cores of their own",
             "no rank waits",
             account.peers + account.without_core,
         ),
-        remedy("data nearer by, or smaller", "fetched sooner", account.data),
+        speedup("data nearer by, or smaller", "fetched sooner", account.data),
     ];
     let run = PlannedRun::of(report);
-    remedies.extend(link(report, &account, run.as_ref()));
+    speedups.extend(link(report, &account, run.as_ref()));
     if let Some(run) = run {
-        remedies.extend(update(report, &account, &run));
-        remedies.extend(hiding(report, &account, &run));
-        remedies.extend(sending_less(report, &account, &run));
-        remedies.extend(resting_nearer(report, &account, &run));
+        speedups.extend(update(report, &account, &run));
+        speedups.extend(hiding(report, &account, &run));
+        speedups.extend(sending_less(report, &account, &run));
+        speedups.extend(resting_nearer(report, &account, &run));
         let placement = Placement { activations: Place::Device, ..run.job.placement };
         let kept = Job { checkpointing: Checkpointing::None, placement, ..run.job.clone() };
         let how = prediction::change("--checkpoint-activations none", &run.job, &kept);
-        remedies.push(remedy(how, costs("nothing twice", &kept), account.recompute));
+        speedups.push(speedup(how, costs("nothing twice", &kept), account.recompute));
     }
-    remedies.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    remedies
+    speedups.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    speedups
 }
 
-/// Returns remedies for the simulated link: a faster one, or fewer calls.
-fn link(report: &Report, account: &Account, run: Option<&PlannedRun<'_>>) -> Vec<Remedy> {
+/// Returns speedups of the simulated link: a faster one, or fewer calls.
+fn link(report: &Report, account: &Account, run: Option<&PlannedRun<'_>>) -> Vec<Speedup> {
     if report.link.is_none() {
         return Vec::new();
     }
@@ -73,28 +73,28 @@ fn link(report: &Report, account: &Account, run: Option<&PlannedRun<'_>>) -> Vec
         "--reduce-bucket, --wrap"
     };
     vec![
-        remedy(
+        speedup(
             "a link of twice the bandwidth",
             "half the time per byte",
             account.link * (1.0 - latency) / 2.0,
         ),
-        remedy(fewer, "fewer calls", account.link * latency),
+        speedup(fewer, "fewer calls", account.link * latency),
     ]
 }
 
 /// Suggests that each rank updates only its share; `None` if it does so already.
-fn update(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Remedy> {
+fn update(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Speedup> {
     let others = 1.0 - 1.0 / report.world_size as f64;
     let why = "each rank updates its share alone";
     let sharding = Stage::SHARDS_OPTIMIZER;
     let how = format!("cargo run -p {}", sharding.package());
     let how = prediction::change(&how, &run.job, &run.job.with_stage(sharding));
-    (report.stage == Stage::REPLICATED).then(|| remedy(how, why, account.optimizer * others))
+    (report.stage == Stage::REPLICATED).then(|| speedup(how, why, account.optimizer * others))
 }
 
 /// Returns the setting that prevents computation from hiding communication; `None` if there is
 /// none.
-fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Remedy> {
+fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Speedup> {
     let mean = |seconds: fn(&Clocks) -> f64| per_step(report, |row| seconds(&row.clocks));
     // Copies on a rank's own thread take its time, at any point of the step.
     let on_gpus = !report.gpu.is_empty();
@@ -113,7 +113,7 @@ fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Re
     let communication = run.communication;
     if !communication.overlap {
         let hidden = (forward + backward).min(computing);
-        return Some(remedy("without --no-overlap", "hidden behind computation", hidden));
+        return Some(speedup("without --no-overlap", "hidden behind computation", hidden));
     }
     if !report.stage.sharded().parameters {
         return None;
@@ -121,11 +121,11 @@ fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Re
     let gathers = gathering_share(report, on_gpus);
     if communication.prefetch_bucket == Some(0) {
         let hidden = (gathers * (forward + backward)).min(computing);
-        return Some(remedy("without --prefetch-bucket 0", "units are gathered ahead", hidden));
+        return Some(speedup("without --prefetch-bucket 0", "units are gathered ahead", hidden));
     }
     let hidden = (gathers * backward).min(backward_computes);
     (communication.backward_prefetch == BackwardPrefetch::None)
-        .then(|| remedy("--backward-prefetch pre", "backward gathers ahead too", hidden))
+        .then(|| speedup("--backward-prefetch pre", "backward gathers ahead too", hidden))
 }
 
 /// Returns the share of all-gathers in the time that ranks wait for communication, peers aside.

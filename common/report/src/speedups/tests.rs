@@ -1,4 +1,4 @@
-//! The savings that each remedy of a slow step promises.
+//! The savings that each speedup promises.
 
 use super::*;
 use crate::diagnosis::diagnosis;
@@ -18,7 +18,7 @@ fn shares(stage: Stage, flags: &str) -> Vec<(String, f64)> {
         report.strategy = Some(Strategy::ShardGradOp);
     }
     let exposed = Account::of(&report).exposed;
-    remedies(&report).into_iter().map(|remedy| (remedy.how, remedy.seconds / exposed)).collect()
+    speedups(&report).into_iter().map(|speedup| (speedup.how, speedup.seconds / exposed)).collect()
 }
 
 /// The change to 16 bits.
@@ -85,7 +85,7 @@ fn hidden(flags: &str, how: &str) -> Option<f64> {
         };
         row.operations = vec![operation(Operation::AllGather, 0.1), operation(Operation::ReduceScatter, 0.3)];
     }
-    remedies(&report).into_iter().find(|remedy| remedy.how == how).map(|remedy| remedy.seconds)
+    speedups(&report).into_iter().find(|speedup| speedup.how == how).map(|speedup| speedup.seconds)
 }
 
 #[test]
@@ -106,7 +106,10 @@ fn settings_that_keep_communication_from_hiding_are_named() {
 }
 
 fn seconds(report: &Report, how: &str) -> f64 {
-    remedies(report).into_iter().find(|remedy| remedy.how == how).map_or(f64::NAN, |remedy| remedy.seconds)
+    speedups(report)
+        .into_iter()
+        .find(|speedup| speedup.how == how)
+        .map_or(f64::NAN, |speedup| speedup.seconds)
 }
 
 #[test]
@@ -142,7 +145,7 @@ fn on_a_ring_small_groups_wait_less_often() {
     let mut groups = waiting(flags);
     groups.strategy = Some(Strategy::HybridShard);
     let all = "cargo run -p zero2 without --strategy and --shard-group-size";
-    assert!(seconds(&groups, all) < 0.0, "{:?}", remedies(&groups));
+    assert!(seconds(&groups, all) < 0.0, "{:?}", speedups(&groups));
 }
 
 /// Ranks wait 0.1 s for each direction to and from the disk, and 0.02 s to and from the device.
@@ -161,15 +164,15 @@ fn states_that_rest_nearer_travel_less() {
     ] {
         assert!((seconds(&report, how) - saved).abs() < 1e-9, "{how}: {}", seconds(&report, how));
     }
-    let near = remedies(&waiting("--gpus 2"));
-    assert!(!near.iter().any(|remedy| remedy.how.contains("offload")), "{near:?}");
+    let near = speedups(&waiting("--gpus 2"));
+    assert!(!near.iter().any(|speedup| speedup.how.contains("offload")), "{near:?}");
 }
 
 #[test]
 fn a_report_without_settings_promises_no_traffic() {
     let mut report = waiting("--gpus 2");
-    assert!(remedies(&report).iter().any(|remedy| remedy.how == BF16));
+    assert!(speedups(&report).iter().any(|speedup| speedup.how == BF16));
     report.communication = None;
-    assert!(!remedies(&report).iter().any(|remedy| remedy.how == BF16));
+    assert!(!speedups(&report).iter().any(|speedup| speedup.how == BF16));
     assert!(diagnosis(&report).contains("older than the settings"));
 }

@@ -2,7 +2,7 @@
 
 use super::planned_run::PlannedRun;
 use super::traffic::costs;
-use super::{Remedy, remedy};
+use super::{Speedup, speedup};
 use crate::account::Account;
 use crate::report::Report;
 use events::{Place, Route};
@@ -12,31 +12,25 @@ use settings::offload::MOST_BUFFERS;
 
 /// Returns settings with which ranks wait less for transfers. On each route the time saved is
 /// proportional to the predicted bytes.
-pub(super) fn resting_nearer(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Vec<Remedy> {
+pub(super) fn resting_nearer(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Vec<Speedup> {
     let Some(now) = transfers(&run.job) else { return Vec::new() };
     let saved = |job: &Job| {
         let then = transfers(job)?;
         let on_route = |route: &Route| match now.bytes(*route) {
             0 => 0.0,
-            bytes => waited(report, *route) * (1.0 - then.bytes(*route) as f64 / bytes as f64),
+            bytes => report.moved_and_waited(*route).1 * (1.0 - then.bytes(*route) as f64 / bytes as f64),
         };
         Some(Route::ALL.iter().map(on_route).sum::<f64>().min(account.places))
     };
     let nearer = nearer(&run.job).into_iter().filter_map(|(how, job)| {
         let why = costs("fewer bytes are moved", &job);
-        Some(remedy(how, why, saved(&job)?))
+        Some(speedup(how, why, saved(&job)?))
     });
     nearer.chain(buffers(&run.job, account)).collect()
 }
 
 fn transfers(job: &Job) -> Option<Transfers> {
     Some(predict(job).ok()?.ranks[0].transfers.step)
-}
-
-/// Returns the seconds of a step in which a rank waits for transfers on `route`, the mean of all.
-fn waited(report: &Report, route: Route) -> f64 {
-    let rows = report.transfers.iter().filter(|row| row.route == route);
-    rows.map(|row| row.of_steps().1).sum::<f64>() / (report.world_size * report.steps.len()).max(1) as f64
 }
 
 /// Returns the flags that store one kind of state nearer to the device, and the jobs that result.
@@ -59,10 +53,10 @@ fn nearer(job: &Job) -> Vec<(String, Job)> {
 
 /// Suggests more buffers, which can hide at most every wait; `None` if the planner says that they
 /// would not be used.
-fn buffers(job: &Job, account: &Account) -> Option<Remedy> {
+fn buffers(job: &Job, account: &Account) -> Option<Speedup> {
     let more = (2 * job.placement.update_buffers(MOST_BUFFERS)).min(MOST_BUFFERS);
     let with = Job { placement: Placement { buffers: Some(more), ..job.placement }, ..job.clone() };
     let [now, then] = [job, &with].map(|job| predict(job).ok().map(|predicted| predicted.ranks[0]));
     (now != then)
-        .then(|| remedy(format!("--offload-buffers {more}"), "more transfers at a time", account.places))
+        .then(|| speedup(format!("--offload-buffers {more}"), "more transfers at a time", account.places))
 }
