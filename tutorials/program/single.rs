@@ -1,6 +1,7 @@
 //! Flags that a command with several runs cannot accept.
 
 use settings::cli::{CollectivesChoice, TrainArgs};
+use settings::flag_name;
 use trainer::{Failure, Result};
 
 /// Refuses flags that make sense only for a single run.
@@ -30,6 +31,6 @@ pub(crate) fn refuse(args: &TrainArgs, command: &str) -> Result<()> {
         )));
     }
     let Some(id) = single.into_iter().find(|id| args.given.typed(id).is_some()) else { return Ok(()) };
-    let flag = id.replace('_', "-");
-    Err(Failure::usage(format!("--{flag} belongs to a single run: leave it out of {command}")))
+    let flag = flag_name(id);
+    Err(Failure::usage(format!("{flag} belongs to a single run: leave it out of {command}")))
 }

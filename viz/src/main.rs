@@ -1,6 +1,7 @@
 //! `viz`: watch runs in other processes, replay and compare recordings, export pictures and traces.
 
 use clap::FromArgMatches;
+use events::say::counted;
 use events::{Attachment, Growth, Recording, RecordingError, runs};
 use screen::app::{App, EventSource};
 use screen::player::{Motion, Player};
@@ -228,7 +229,7 @@ fn warn(recording: &Recording) {
             "warning: {} of the recording {} are damaged and were skipped: events are missing in {}; after each gap the display is incomplete until the next full step",
             words::bytes(recording.damaged_bytes()),
             recording.path().display(),
-            words::counted(recording.gaps().len() as u32, "place"),
+            counted(recording.gaps().len(), "place", "places"),
         );
     }
     if !recording.is_complete() {

@@ -66,7 +66,7 @@ pub fn write(out: &Path, text: &str) -> Result<(), CannotWrite> {
     written.map_err(|error| CannotWrite(out.into(), error))
 }
 
-/// Returns the path of the ordinary file that `out` leads to, also through a descriptor.
+/// Returns the path of the regular file that `out` leads to, also through a descriptor.
 fn leads_to(out: &Path) -> Option<PathBuf> {
     if fs::metadata(out).is_ok_and(|found| found.is_file()) {
         return out.canonicalize().ok();
@@ -76,7 +76,7 @@ fn leads_to(out: &Path) -> Option<PathBuf> {
 }
 
 /// Returns the file that `out` leads to through links, which need not exist; `None` if it is no
-/// ordinary file or a descriptor of a process.
+/// regular file or a descriptor of a process.
 fn file(out: &Path) -> io::Result<Option<PathBuf>> {
     let is_directory = out.as_os_str().as_bytes().ends_with(b"/");
     if is_directory || fs::metadata(out).is_ok_and(|found| !found.is_file()) {
@@ -84,7 +84,9 @@ fn file(out: &Path) -> io::Result<Option<PathBuf>> {
     }
     let mut path = out.to_path_buf();
     for _ in 0..LINKS {
-        let (directory, Some(name)) = (directory(&path).canonicalize()?, path.file_name()) else { break };
+        let (directory, Some(name)) = (storage::parent(&path).canonicalize()?, path.file_name()) else {
+            break;
+        };
         if directory.starts_with("/proc") || directory.starts_with("/dev/fd") {
             break;
         }
@@ -93,11 +95,6 @@ fn file(out: &Path) -> io::Result<Option<PathBuf>> {
         path = directory.join(target);
     }
     Ok(None)
-}
-
-/// Returns the directory that `path` is in.
-fn directory(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Replaces `path`, which is no link, by a file of `text`, with the permissions of the file that it

@@ -4,6 +4,7 @@ use crate::Resolved;
 use crate::hjson;
 use crate::node::Node;
 use settings::cli::TrainArgs;
+use settings::flag_name;
 use settings::size::LARGEST_EXACT;
 
 /// The values that a key takes.
@@ -149,7 +150,7 @@ impl Key {
     /// Returns the flag of the same meaning, as typed; `None` if there is none.
     pub fn flag(&self) -> Option<String> {
         match self.fate {
-            Fate::Honoured { flag: Some(id), .. } => Some(typed_as(id)),
+            Fate::Honoured { flag: Some(id), .. } => Some(flag_name(id)),
             _ => None,
         }
     }
@@ -228,11 +229,6 @@ impl Key {
         };
         if self.auto.allowed() { kind + ", or auto" } else { kind }
     }
-}
-
-/// Returns the flag with this identifier, as typed.
-pub(crate) fn typed_as(id: &str) -> String {
-    format!("--{}", id.replace('_', "-"))
 }
 
 /// Returns the warning that a flag differs from what the file has `asked` for.

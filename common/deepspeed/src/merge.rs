@@ -6,7 +6,7 @@ use crate::batch;
 use crate::defaults;
 use crate::entries::{Entries, Entry, Written, asked};
 use crate::fsdp;
-use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
+use crate::keys::{Auto, Fate, Key, Set, contradiction};
 use crate::mesh;
 use crate::node::{Node, is_none};
 use crate::parameters;
@@ -17,6 +17,7 @@ use model::Checkpointing;
 use prediction::Stage;
 use settings::cli::TrainArgs;
 use settings::findings::{Findings, Missing, Setter};
+use settings::flag_name;
 use settings::float_type::PrecisionName;
 use settings::{Failure, Result};
 
@@ -202,7 +203,7 @@ impl Merging {
     /// Records that `entry` has set the flag with the identifier `id`, and warns if another key has
     /// set it to another value.
     fn set_by(&mut self, id: &str, entry: &Entry, value: &Node, differs: bool) {
-        let flag = typed_as(id);
+        let flag = flag_name(id);
         let Findings { file, warnings, setters, .. } = &mut self.findings;
         let own = Written { path: entry.key.path.into(), value: value.clone() };
         let Written { path, value } = entry.alias.clone().unwrap_or(own);

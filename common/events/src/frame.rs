@@ -69,7 +69,8 @@ pub enum FrameError {
     Foreign,
     /// The stream has another version of the format.
     #[error(
-        "written in version {found} of the recording format; this program reads versions {OLDEST} to {VERSION}"
+        "written in version {found} of the recording format; this program reads versions {OLDEST} to {VERSION}; \
+         use the release that wrote it"
     )]
     Version {
         /// The version found.

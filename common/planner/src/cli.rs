@@ -9,14 +9,22 @@ use events::Place;
 use model::{Checkpointing, Layout, ModelConfig, Wrap};
 use prediction::Stage;
 use prediction::Strategy;
+use prediction::invalid;
 use prediction::job::Job;
 use prediction::placement::{MOST_BUFFERS, NOWHERE, Placement, place_parser};
 use prediction::recipe::Recipe;
-use shell::ShellCommand;
 use shell::table::Format;
+use shell::{ShellCommand, whole};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+
+/// Largest number of GPUs.
+const RANKS: u64 = invalid::MOST as u64;
+/// Largest number of micro-batches per step.
+const MICRO_BATCHES: u64 = invalid::MOST as u64;
+/// Largest number of sequences, and of tokens per sequence.
+const LARGEST: u64 = u32::MAX as u64;
 
 /// Predict what a model needs in every stage of ZeRO, before anything runs: memory, traffic, and
 /// which stage fits on which GPU.
@@ -35,19 +43,19 @@ struct Arguments {
     #[arg(long = "params", value_name = "COUNT", value_parser = parse_count)]
     parameters: Option<u64>,
     /// Number of GPUs
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<usize>(1..=RANKS))]
     gpus: usize,
     /// Bytes per parameter: mixed, fp32, mixed-fp32-grads, no-master or notebook
     #[arg(long, value_name = "NAME", default_value = "mixed", value_parser = parse_recipe)]
     recipe: Recipe,
     /// Sequences per micro-batch [default: the model's]
-    #[arg(long, value_name = "B", value_parser = parse_positive)]
+    #[arg(long, value_name = "B", value_parser = whole::<usize>(1..=LARGEST))]
     batch_size: Option<usize>,
     /// Tokens per sequence [default: the model's]
-    #[arg(long, value_name = "T", value_parser = parse_positive)]
+    #[arg(long, value_name = "T", value_parser = whole::<usize>(1..=LARGEST))]
     seq_len: Option<usize>,
     /// Micro-batches per step
-    #[arg(long, value_name = "M", default_value = "1", value_parser = parse_positive)]
+    #[arg(long, value_name = "M", default_value = "1", value_parser = whole::<usize>(1..=MICRO_BATCHES))]
     grad_accum: usize,
     /// Bytes of activations to add, such as 10e9 (with --params; the planner computes a model's)
     #[arg(long, value_name = "BYTES", value_parser = parse_count)]
@@ -64,11 +72,11 @@ struct Arguments {
     #[arg(long, value_name = "HOW", default_value_t)]
     strategy: Strategy,
     /// Hybrid sharding: neighbouring GPUs that share one copy of the model states [default: all]
-    #[arg(long, value_name = "GPUS", value_parser = parse_positive)]
+    #[arg(long, value_name = "GPUS", value_parser = whole::<usize>(1..=RANKS))]
     shard_group_size: Option<usize>,
     /// ZeRO-3: neighbouring GPUs that share a second copy of the parameters, for backward to gather
     /// from (hpZ)
-    #[arg(long, value_name = "GPUS", value_parser = parse_positive)]
+    #[arg(long, value_name = "GPUS", value_parser = whole::<usize>(1..=RANKS))]
     secondary_shard_size: Option<usize>,
     /// How ZeRO-1 sums gradients: reduce-scatter, or the textbook version's all-reduce
     #[arg(long, value_name = "HOW", default_value = "reduce-scatter", value_parser = ["reduce-scatter", "all-reduce"])]
@@ -86,10 +94,10 @@ struct Arguments {
     /// Number of staging buffers of each kind for states and parameters, from 1 to 16.
     /// [default: 3; for an update of optimizer states on disk the number of its pieces minus 3, at
     /// least 3 and at most 6]
-    #[arg(long, value_name = "N", value_parser = parse_buffers)]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=MOST_BUFFERS))]
     offload_buffers: Option<usize>,
     /// GPUs that share a machine's main memory and disk
-    #[arg(long, value_name = "N", default_value = "8", value_parser = parse_positive)]
+    #[arg(long, value_name = "N", default_value = "8", value_parser = whole::<usize>(1..=RANKS))]
     gpus_per_node: usize,
     /// Print DeepSpeed's estimates as well (with --model)
     #[arg(long, conflicts_with_all = ["parameters", "claims", "json"])]
@@ -242,7 +250,6 @@ fn check(arguments: &Arguments) -> Result<(), clap::Error> {
     let offloaded = arguments.offload_activations != Place::Device;
     let secondary = arguments.secondary_shard_size.is_some_and(|size| size > 1);
     let placement = arguments.placement();
-    let no_run_has_it = ![Recipe::MIXED, Recipe::FP32].contains(&arguments.recipe);
     let reasons = [
         (count && arguments.batch_size.or(arguments.seq_len).is_some(), NO_MODEL),
         (model && arguments.activations.is_some(), COMPUTED),
@@ -250,7 +257,7 @@ fn check(arguments: &Arguments) -> Result<(), clap::Error> {
         (count && (arguments.wrap != Wrap::default() || arguments.groups()), NO_UNITS),
         (offloaded && checkpointing != Checkpointing::Block, NO_INPUTS),
         (placement.buffers.is_some() && !placement.any_states(), NOT_OFFLOADED),
-        (placement.optimizer != Place::Device && no_run_has_it, NO_RECIPE),
+        (placement.optimizer != Place::Device && !arguments.recipe.is_trainable(), NO_RECIPE),
         (strategy.stage() == Stage::REPLICATED, REPLICATED),
         (arguments.shard_group_size.is_some() && !strategy.forms_groups(), ONE_STRATEGY),
         (secondary && !strategy.takes_secondary_shards(), ONE_STRATEGY),
@@ -288,20 +295,6 @@ fn parse_recipe(text: &str) -> Result<Recipe, String> {
         let names = Recipe::ALL.map(|recipe| recipe.name).join(", ");
         format!("there is no such recipe; choose one of {names}")
     })
-}
-
-fn parse_positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("it must be at least 1".into()),
-        Ok(count) => Ok(count),
-        Err(_) => Err("give a whole number, such as 4".into()),
-    }
-}
-
-fn parse_buffers(text: &str) -> Result<usize, String> {
-    let count = parse_positive(text)?;
-    let fits = count as u64 <= MOST_BUFFERS;
-    fits.then_some(count).ok_or_else(|| format!("use at most {MOST_BUFFERS}"))
 }
 
 /// Parses a count in any of its usual forms: `7e9`, `7B`, `135M`, `6738415616`, `6_738_415_616`.

@@ -46,8 +46,8 @@ pub struct Recipe {
     pub momentum: u64,
     /// Bytes per element of Adam's second moment.
     pub variance: u64,
-    /// The first stage that shards the master weights: they are optimizer states, but one source
-    /// forgets that.
+    /// The first stage that shards master weights: ZeRO-1, since they are optimizer states; only
+    /// [`Recipe::NOTEBOOK`] follows a source that keeps them whole until ZeRO-3.
     pub master_sharded_from: Stage,
     /// The unit in which its source prints.
     pub unit: ByteUnit,
@@ -84,6 +84,11 @@ impl Recipe {
     /// Every recipe, in the order in which help texts list them.
     pub const ALL: [Recipe; 5] =
         [Recipe::MIXED, Recipe::FP32, Recipe::MIXED_FP32_GRADIENTS, Recipe::NO_MASTER, Recipe::NOTEBOOK];
+
+    /// True if a run can train with this recipe; the others are for comparing documents.
+    pub fn is_trainable(&self) -> bool {
+        [Recipe::MIXED, Recipe::FP32].contains(self)
+    }
 
     /// Returns the bytes of optimizer states per parameter (K in the paper).
     pub const fn optimizer(&self) -> u64 {

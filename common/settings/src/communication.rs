@@ -2,7 +2,7 @@
 //!
 //! Sizes count elements, padding included. A unit is never split, so a size of 1 means one unit.
 
-use crate::given::Given;
+use crate::given::{Given, flag_name};
 use crate::size::{elements, whole};
 use clap::{ArgAction, Args};
 use events::header::Sharded;
@@ -210,7 +210,7 @@ pub fn without_effect(
     const UPDATED: [&str; 1] = ["allgather_bucket"];
     let idle = |ids: &[&str], idle: bool, why: &'static str| -> Vec<(String, &'static str)> {
         let typed = ids.iter().filter(|id| idle && given.typed(id).is_some());
-        typed.map(|id| (format!("--{}", id.replace('_', "-")), why)).collect()
+        typed.map(|id| (flag_name(id), why)).collect()
     };
     let whole = "every rank holds all parameters, and no pass gathers any";
     let no_update = "no rank gathers parameters that others have updated";

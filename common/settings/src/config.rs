@@ -6,6 +6,7 @@ use crate::error::{Failure, Result};
 use crate::fault::Fault;
 use crate::findings::Findings;
 use crate::float_type;
+use crate::given::flag_name;
 use crate::groups;
 use crate::hardware::Hardware;
 use crate::link::LinkChoice;
@@ -221,8 +222,14 @@ impl Config {
         self.hardware = self.hardware.of_process(position.local_rank.unwrap_or(position.rank));
         if self.world_size != position.world_size {
             return Err(Failure::usage(format!(
-                "{}: num_processes {}, but {} started {} processes, one rank each",
-                self.findings.file, self.world_size, position.launcher, position.world_size
+                "{}: num_processes {}, but {} started {} processes, one rank each\n\
+                 Set num_processes to {}, or start {} processes.",
+                self.findings.file,
+                self.world_size,
+                position.launcher,
+                position.world_size,
+                position.world_size,
+                self.world_size
             )));
         }
         if position.rank > 0 {
@@ -353,7 +360,7 @@ fn check_idle(args: &TrainArgs) -> Result<()> {
         ("eval_batches", args.corpus.eval_every.is_none(), batches),
     ];
     match idle.into_iter().find(|(id, idle, _)| *idle && args.given.typed(id).is_some()) {
-        Some((id, _, why)) => Err(Failure::usage(format!("--{} {why}", id.replace('_', "-")))),
+        Some((id, _, why)) => Err(Failure::usage(format!("{} {why}", flag_name(id)))),
         None => Ok(()),
     }
 }

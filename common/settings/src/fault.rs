@@ -172,7 +172,8 @@ impl FromStr for Fault {
         let kind = pick::<Kind>(kind)?;
         let (mut rank, mut step, mut phase, mut allocation) = (0, None, None, 0);
         for part in place.split(',') {
-            let number = |digits: &str| digits.parse::<u32>().map_err(|_| format!("{part:?} has no number"));
+            let no_number = || format!("{part:?} has no whole number: write rank2, step3 or allocation17");
+            let number = |digits: &str| digits.parse::<u32>().map_err(|_| no_number());
             if let Some(digits) = part.strip_prefix("rank") {
                 rank = number(digits)? as usize;
             } else if let Some(digits) = part.strip_prefix("step").filter(|digits| !digits.is_empty()) {

@@ -21,6 +21,11 @@ impl Given {
     }
 }
 
+/// Returns the flag with this identifier, as typed: `--eval-every` for `eval_every`.
+pub fn flag_name(id: &str) -> String {
+    format!("--{}", id.replace('_', "-"))
+}
+
 impl FromArgMatches for Given {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let typed = |id: &&Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);

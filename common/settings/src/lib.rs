@@ -30,7 +30,7 @@ pub use cli::GradSync;
 pub use communication::Communication;
 pub use config::Config;
 pub use error::{Failure, Result};
-pub use given::Given;
+pub use given::{Given, flag_name};
 pub use link::LinkChoice;
 pub use lr_schedule::LrSchedule;
 pub use offload::Offload;

@@ -3,7 +3,7 @@
 use crate::cli::{LARGEST, PrecisionArgs, SMALLEST};
 use crate::error::{Failure, Result};
 use crate::float_type::{PrecisionName, name};
-use crate::given::Given;
+use crate::given::{Given, flag_name};
 use device::Rounding;
 use sharding::{LossScaling, Precision};
 
@@ -57,8 +57,8 @@ pub fn loss_scaling(
     let fixed = args.loss_scale.filter(|&scale| scale != 0.0);
     if let (Some(scale), Some(id)) = (fixed, DYNAMIC.into_iter().find(|id| given.typed(id).is_some())) {
         return Err(Failure::usage(format!(
-            "--{} says how the loss scale is found, and --loss-scale {scale} is fixed: leave one of them out",
-            id.replace('_', "-")
+            "{} says how the loss scale is found, and --loss-scale {scale} is fixed: leave one of them out",
+            flag_name(id)
         )));
     }
     let default = LossScaling::default();

@@ -35,11 +35,6 @@ pub fn count(value: f64) -> String {
     }
 }
 
-/// Formats a number with a noun, given in the singular: `1 rank`, `4 ranks`.
-pub fn counted(number: u32, one: &str) -> String {
-    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
-}
-
 /// Formats nanoseconds: `3.42 ms`, `128 µs`, `1.20 s`.
 pub fn time(nanoseconds: u64) -> String {
     match nanoseconds as f64 {

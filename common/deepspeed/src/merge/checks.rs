@@ -2,7 +2,7 @@
 
 use super::Merging;
 use crate::entries::{Entries, asked};
-use crate::keys::{contradiction, typed_as};
+use crate::keys::contradiction;
 use crate::node::Node;
 use crate::table::{AUTOCAST, AUTOCAST_DTYPE, GRADIENTS, SENT, SENT_IN_16_BITS};
 use device::DType;
@@ -10,6 +10,7 @@ use events::Place;
 use prediction::{Stage, Strategy};
 use settings::file::SchedulerName;
 use settings::findings::Findings;
+use settings::flag_name;
 use settings::float_type::PrecisionName;
 
 /// Sections that choose the precision.
@@ -68,7 +69,7 @@ impl Merging {
         let typed = |id| args.given.typed(id);
         if args.communication.no_overlap && typed("no_overlap").is_none() {
             let ahead = ["prefetch_bucket", "backward_prefetch", "limit_all_gathers"];
-            for flag in ahead.into_iter().filter(|id| typed(id).is_some()).map(typed_as) {
+            for flag in ahead.into_iter().filter(|id| typed(id).is_some()).map(flag_name) {
                 errors.push(format!(
                     "{file}: {OVERLAP} false gathers nothing ahead, so {flag} would change nothing\n\
                      Leave {flag} out, or set {OVERLAP} to true."
@@ -81,7 +82,7 @@ impl Merging {
             && args.communication.no_overlap
             && typed("prefetch_bucket").is_none()
         {
-            let why = typed("no_overlap").map_or(format!("{OVERLAP} false"), |_| typed_as("no_overlap"));
+            let why = typed("no_overlap").map_or(format!("{OVERLAP} false"), |_| flag_name("no_overlap"));
             warnings.push(format!(
                 "{file}: {} changes nothing: {why} gathers nothing ahead",
                 asked(AHEAD, value)
@@ -107,11 +108,11 @@ impl Merging {
             if let (Some(value), Some(flag)) = (value, typed(id))
                 && value.as_number() != counts.map(|count| count as f64)
             {
-                warnings.push(contradiction(file, &asked(path, value), &typed_as(id), flag));
+                warnings.push(contradiction(file, &asked(path, value), &flag_name(id), flag));
             }
         }
         if let (Some(value), Some(flag)) = (set(REUSE), typed("reshard_last")) {
-            warnings.push(contradiction(file, &asked(REUSE, value), &typed_as("reshard_last"), flag));
+            warnings.push(contradiction(file, &asked(REUSE, value), &flag_name("reshard_last"), flag));
         }
         if let Some(value) = set(UNIT).filter(|_| entries.get(POLICY).is_none() && typed("wrap").is_none()) {
             let what = asked(UNIT, value);
@@ -206,7 +207,7 @@ impl Merging {
         };
         for id in ["offload_parameters", "offload_optimizer"] {
             if let Some(typed) = args.given.typed(id).filter(|&typed| typed != "cpu") {
-                let warning = contradiction(file, &asked(key, value), &typed_as(id), typed);
+                let warning = contradiction(file, &asked(key, value), &flag_name(id), typed);
                 self.findings.warnings.push(warning);
             }
         }

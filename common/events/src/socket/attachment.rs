@@ -20,7 +20,7 @@ pub enum AttachError {
         known: Vec<String>,
     },
     /// The names of several runs begin with the name asked for.
-    #[error("{} runs are called {name}…: {}", fitting.len(), fitting.join(", "))]
+    #[error("the names of {} runs begin with {name}: {}; type more of the name", fitting.len(), fitting.join(", "))]
     Ambiguous {
         /// The name asked for.
         name: String,

@@ -40,7 +40,7 @@ pub(super) fn of_model(request: &Request) -> Result<Report, InvalidJob> {
 /// Below a GPU for which one change is not enough it looks no further: a search for several takes
 /// seconds.
 fn all_to_fit(job: &Job, fits: &[CapacityFit]) -> Vec<ToFit> {
-    if ![Recipe::MIXED, Recipe::FP32].contains(&job.recipe) {
+    if !job.recipe.is_trainable() {
         return Vec::new();
     }
     let mut all = Vec::new();

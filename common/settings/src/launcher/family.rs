@@ -98,8 +98,12 @@ pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<P
 
 fn number(family: &Family, variables: Variables<'_>, name: &str) -> Result<Option<usize>> {
     let Some(text) = variables(name) else { return Ok(None) };
-    let no_number =
-        |_| Failure::usage(format!("{name}={text:?} is not a number: it is {}'s", family.launcher));
+    let no_number = |_| {
+        let launcher = family.launcher;
+        Failure::usage(format!(
+            "{name}={text:?} is not a number. {launcher} sets it; start through {launcher}, or unset it."
+        ))
+    };
     text.trim().parse().map(Some).map_err(no_number)
 }
 

@@ -15,6 +15,7 @@ use crate::theme::{ALARM, DIM, FAINT, WAITING, bold, ink};
 use crate::timeline::Ending;
 use crate::words;
 use difference::{difference, in_brief, in_short, step_of};
+use events::say::counted;
 use events::{Place, RunHeader};
 use metric::CompareMetric;
 use ratatui::style::Color;
@@ -143,7 +144,8 @@ fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let capacity = capacity.map_or(String::new(), |capacity| format!(" of {} each", words::bytes(capacity)));
     let title = Some(&player.timeline().title).filter(|title| !title.is_empty());
     let title = title.map_or(String::new(), |title| format!(" · {title}"));
-    let (ranks, precision) = (words::counted(scene.header.world_size, "rank"), &scene.header.precision);
+    let (ranks, precision) =
+        (counted(scene.header.world_size as usize, "rank", "ranks"), &scene.header.precision);
     let note = format!("step {} · {ranks}{capacity} · {precision}{title}", now.step);
     paint.text(LABEL, 1, fitted(&note, width.saturating_sub(LABEL)), ink(DIM));
 }

@@ -15,7 +15,7 @@ use crate::timeline::{Ending, Growth};
 use crate::{narration, places, words};
 use events::RunHeader;
 use events::header::Choices;
-use events::say::digits;
+use events::say::{counted, digits};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 
@@ -169,7 +169,7 @@ fn run_summary(shown: &[&Player]) -> Vec<String> {
     };
     let (plain, choices) = (default_summary(header), non_default_choices(header));
     let Some(first) = choices.first() else { return plain };
-    let ranks = words::counted(header.world_size, "rank");
+    let ranks = counted(header.world_size as usize, "rank", "ranks");
     let all = plain.iter().map(|form| format!("{form} · {}", choices.join(" · ")));
     all.chain([format!("  {ranks} · {first}")]).chain(plain.iter().cloned()).collect()
 }
@@ -180,7 +180,7 @@ fn numbers_of_ranks(players: &[&Player]) -> String {
     numbers.sort_unstable();
     numbers.dedup();
     let Some((last, others)) = numbers.split_last() else { return String::new() };
-    let last = words::counted(*last, "rank");
+    let last = counted(*last as usize, "rank", "ranks");
     let others = others.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     if others.is_empty() { last } else { format!("{others} and {last}") }
 }
@@ -200,7 +200,7 @@ fn non_default_choices(header: &RunHeader) -> Vec<String> {
 
 /// Returns descriptions that name only what every run has, from the longest to the shortest.
 fn default_summary(header: &RunHeader) -> Vec<String> {
-    let ranks = words::counted(header.world_size, "rank");
+    let ranks = counted(header.world_size as usize, "rank", "ranks");
     let how = format!("{} · {} collectives", header.precision, header.algorithm);
     let (device, parameters) = (&header.device, words::grouped(header.parameters));
     let few = words::count(header.parameters as f64);
