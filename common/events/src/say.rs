@@ -155,6 +155,21 @@ pub fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
+/// Formats a time with three digits: `12.3 ms`.
+pub fn time(seconds: f64) -> String {
+    nanoseconds(seconds * 1e9)
+}
+
+/// Formats nanoseconds as [`time`] formats seconds.
+pub fn nanoseconds(time: f64) -> String {
+    let (size, unit) = match time {
+        t if t < 999.5e3 => (1e3, "µs"),
+        t if t < 999.5e6 => (1e6, "ms"),
+        _ => (1e9, "s"),
+    };
+    format!("{} {unit}", digits(time / size))
+}
+
 /// Returns the width of `stream`; `None` if it is not a terminal.
 pub fn width(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
     let size = stream.is_terminal().then(|| rustix::termios::tcgetwinsize(stream).ok()).flatten()?;

@@ -2,7 +2,6 @@
 
 use crate::report::Report;
 use crate::rows::{Clocks, TimeRow, Times};
-use settings::size::digits;
 use std::iter;
 
 /// A rank's time in collectives, except for waits for ranks that have not issued them.
@@ -166,26 +165,10 @@ impl Recomputed {
     }
 }
 
-/// Formats a time in three digits: `12.3 ms`.
-pub fn time(seconds: f64) -> String {
-    let (value, unit) = match seconds {
-        s if s < 999.5e-6 => (s * 1e6, "µs"),
-        s if s < 0.9995 => (s * 1e3, "ms"),
-        s => (s, "s"),
-    };
-    format!("{} {unit}", digits(value))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::samples::waiting;
-
-    #[test]
-    fn a_time_has_the_unit_that_its_digits_round_to() {
-        let times = [0.9994, 0.9996, 0.000_999_4, 0.000_999_6].map(time);
-        assert_eq!(times, ["999 ms", "1.00 s", "999 µs", "1.00 ms"]);
-    }
 
     #[test]
     fn a_step_is_the_sum_of_its_parts() {

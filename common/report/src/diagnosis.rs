@@ -1,12 +1,12 @@
 //! Explains how a finished run spent its time, and which changes would make it faster.
 
-use crate::account::{Account, Recomputed, computed, time, training};
+use crate::account::{Account, Recomputed, computed, training};
 use crate::kernel_shares::kernels;
 use crate::report::Report;
 use crate::rows::TimeRow;
 use crate::speedups::speedups;
 use events::Route;
-use events::say::counted;
+use events::say::{counted, time};
 use settings::size::human;
 
 /// Minimum share of a step that a listed change saves.

@@ -1,9 +1,9 @@
 //! A rank's computing time by kind of kernel, and how near products come to their limit.
 
-use crate::account::time;
 use crate::kernels::UNTIMED;
 use crate::report::Report;
 use device::meter::Kind;
+use events::say::time;
 
 /// The time of kernels of one kind in a step of one rank, the mean of all ranks.
 pub struct KernelShare {

@@ -17,7 +17,7 @@ mod samples;
 mod speedups;
 mod tables;
 
-pub use account::{Account, time};
+pub use account::Account;
 pub use compared::Predicted;
 pub use diagnosis::diagnosis;
 pub use hardware_rows::GpuRow;

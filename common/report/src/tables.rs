@@ -1,11 +1,11 @@
 //! The closing tables: predicted and measured memory and traffic.
 
-use crate::account::{Recomputed, time};
+use crate::account::Recomputed;
 use crate::hardware_rows::taken;
 use crate::report::Report;
 use crate::rows::{MemoryRow, StepRow};
 use events::Place;
-use events::say::{counted, grouped};
+use events::say::{counted, grouped, time};
 use settings::size::human;
 use shell::table::{Format, Table};
 use std::collections::BTreeMap;

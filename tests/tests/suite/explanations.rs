@@ -2,7 +2,7 @@
 
 use crate::remedies::without;
 use prediction::Stage;
-use report::{Account, Report, remedies};
+use report::{Account, Report, speedups};
 use tests::{STAGES, fixture, train};
 
 const RUNS: [(Stage, &str); 13] = [
@@ -68,15 +68,15 @@ fn what_is_saved_of_communication_is_what_another_run_sends_less() {
         let report = run(stage, flags);
         let exposed = Account::of(&report).exposed;
         assert!(exposed > 0.0, "ranks copy what they exchange");
-        for remedy in remedies(&report) {
+        for speedup in speedups(&report) {
             // Every program accepts the suggested flags.
-            let Some(other) = other((stage, flags), &remedy.how) else { continue };
-            if !is_about_traffic(stage, &remedy.how) {
+            let Some(other) = other((stage, flags), &speedup.how) else { continue };
+            if !is_about_traffic(stage, &speedup.how) {
                 continue;
             }
-            let (promised, kept) = (remedy.seconds / exposed, 1.0 - sent(&other) / sent(&report));
+            let (promised, kept) = (speedup.seconds / exposed, 1.0 - sent(&other) / sent(&report));
             // Data that is exchanged once, before the first step, does not belong to a step.
-            let what = format!("{stage} {flags}: {}", remedy.how);
+            let what = format!("{stage} {flags}: {}", speedup.how);
             assert!((promised - kept).abs() < 2e-3, "{what}: {promised} promised, {kept} kept");
             promises += 1;
         }

@@ -2,7 +2,7 @@
 
 use super::profile::Profile;
 use events::Class;
-use report::time;
+use events::say::time;
 use screen::theme::{class_colour, class_glyph};
 use settings::size::human;
 use std::fmt::Write;

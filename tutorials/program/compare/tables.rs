@@ -2,10 +2,10 @@
 
 use super::steps::Steps;
 use super::{Comparison, Outcome, Run};
-use events::say::grouped;
+use events::say::{grouped, time};
 use events::{Class, Operation, Place};
 use prediction::Stage;
-use report::{Account, Report, time};
+use report::{Account, Report};
 use settings::size::human;
 use shell::table::Table;
 

@@ -1,7 +1,7 @@
 //! Formats numbers and names for the screen.
 
 use events::header::UnitHeader;
-use events::say::scaled;
+use events::say::{self, scaled};
 pub use events::say::{bytes, digits, grouped};
 use events::{Pass, RunHeader, UnitSet};
 use std::ops::RangeInclusive;
@@ -35,14 +35,12 @@ pub fn count(value: f64) -> String {
     }
 }
 
-/// Formats nanoseconds: `3.42 ms`, `128 µs`, `1.20 s`.
+/// Formats nanoseconds: `3.42 ms`, `128 µs`, `1.20 s`, `0.05 µs`.
 pub fn time(nanoseconds: u64) -> String {
-    match nanoseconds as f64 {
-        0.0 => "0".into(),
-        n if n >= 9.995e8 => format!("{} s", digits(n / 1e9)),
-        n if n >= 9.995e5 => format!("{} ms", digits(n / 1e6)),
-        n if n >= 999.5 => format!("{} µs", digits(n / 1e3)),
-        n => format!("{:.2} µs", n / 1e3),
+    match nanoseconds {
+        0 => "0".into(),
+        1..1000 => format!("{:.2} µs", nanoseconds as f64 / 1e3),
+        _ => say::nanoseconds(nanoseconds as f64),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lines are wrapped, numbers shortened, and control characters made visible.
 
-use events::say::{SHOWN, digits, fitted, shortened, visible};
+use events::say::{SHOWN, digits, fitted, shortened, time, visible};
 use proptest::prelude::*;
 
 #[test]
@@ -57,4 +57,10 @@ proptest! {
             prop_assert_eq!(line.split_whitespace().count(), 1, "{:?}", line);
         }
     }
+}
+
+#[test]
+fn a_time_has_the_unit_that_its_digits_round_to() {
+    let times = [0.9994, 0.9996, 0.000_999_4, 0.000_999_6].map(time);
+    assert_eq!(times, ["999 ms", "1.00 s", "999 µs", "1.00 ms"]);
 }

@@ -258,6 +258,7 @@ fn mistakes() {
         "--model tiny --activations 10e9",
         "--params 7e9 --model tiny",
         "--model tiny --batch-size 99999999999999",
+        "--model tiny --batch-size 4294967295 --seq-len 4294967295",
         "--model tiny --json --markdown",
         "--model tiny --wrap layer",
         "--params 7e9 --wrap model",
