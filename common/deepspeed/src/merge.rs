@@ -165,7 +165,7 @@ impl Merging {
             _ => {}
         }
         if key.path.starts_with("aio.") {
-            return !self.args.offload.uses_disk();
+            return !self.args.offload.placement().uses_disk();
         }
         if key.path.starts_with("activation_checkpointing.") && key.name() != "cpu_checkpointing" {
             return self.args.memory.checkpoint_activations != Checkpointing::None;

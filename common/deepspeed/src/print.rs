@@ -53,9 +53,9 @@ fn nameless(config: &Config) -> Vec<String> {
         (config.link.is_some(), "--link".into()),
         (config.offload.activations == Place::Disk, "--offload-activations disk".into()),
         (
-            config.offload.uses_disk()
+            config.offload.placement().uses_disk()
                 && !config.offload.has_usual_directory()
-                && ![config.offload.optimizer, config.offload.parameters].contains(&Place::Disk),
+                && !config.offload.placement().states_on_disk(),
             "--offload-dir".into(),
         ),
         (config.offload.host_link.is_some(), "--host-link".into()),

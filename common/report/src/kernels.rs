@@ -101,7 +101,7 @@ mod tests {
             _ => None,
         };
         let mut args = crate::samples::args("--device cpu --threads 1");
-        let process = settings::process::place(&mut args, &alone).unwrap();
+        let process = settings::process::detect(&mut args, &alone).unwrap();
         let config = Config::new(args).and_then(|config| config.in_process(process)).unwrap();
         assert_eq!(LimitRow::measure(&config).threads, 1);
     }

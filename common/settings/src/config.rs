@@ -12,7 +12,7 @@ use crate::hardware::Hardware;
 use crate::link::LinkChoice;
 use crate::lr_schedule::LrSchedule;
 use crate::machine::{THREADS, cores};
-use crate::offload::Offload;
+use crate::offload::OffloadArgs;
 use crate::precision;
 use crate::process::Process;
 use checkpoint::Format;
@@ -72,7 +72,7 @@ pub struct Config {
     /// Memory of each rank.
     pub memory: MemoryArgs,
     /// Where states are stored that are offloaded.
-    pub offload: Offload,
+    pub offload: OffloadArgs,
     /// Threads per rank.
     pub threads: usize,
     /// The version of NCCL that moves data between the ranks' GPUs; `None` without NCCL.
@@ -131,15 +131,16 @@ pub fn default_warmup(steps: u32) -> u32 {
 }
 
 impl Config {
-    /// Returns warnings about what may fail or be slow: between ranks on GPUs, and with offload.
-    pub fn cautions(&self) -> impl Iterator<Item = String> {
+    /// Returns warnings: GPUs shared or loaded slowly, validation data that nothing measures, states
+    /// on a disk that is main memory.
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
         let between = match &self.process {
-            Some(process) => process.caution.clone(),
+            Some(process) => process.warning.clone(),
             None => self.nccl.and_then(|_| nccl::lazy_loading_warning()),
         };
         let unmeasured = self.corpus.source.validation > 0.0 && self.corpus.eval_every.is_none();
         let measure = "--val-fraction keeps data that nothing measures: give --eval-every STEPS, too";
-        between.into_iter().chain(unmeasured.then(|| measure.into())).chain(self.offload.caution())
+        between.into_iter().chain(unmeasured.then(|| measure.into())).chain(self.offload.directory_warning())
     }
 
     /// Checks `args`. The settings of a `--config` file must have been merged into them: this does

@@ -67,21 +67,21 @@ pub enum SchedulerName {
 impl Scheduler {
     /// Returns the schedule of a run of `steps` steps that peaks at `peak` after `warmup` steps.
     pub fn schedule(&self, peak: f64, warmup: u32, steps: u32) -> LrSchedule {
-        let climb = WarmUp { steps: warmup, climb: self.climb };
+        let warm_up = WarmUp { steps: warmup, climb: self.climb };
         let total = self.total.unwrap_or(steps);
         match self.name {
             None => LrSchedule::WarmupThenCosine { peak, warmup, steps },
             Some(SchedulerName::WarmupLr) => {
-                LrSchedule::WarmupLr { low: self.low, high: peak, warmup: climb }
+                LrSchedule::WarmupLr { low: self.low, high: peak, warmup: warm_up }
             }
             Some(SchedulerName::WarmupDecayLr) => {
-                LrSchedule::WarmupDecayLr { low: self.low, high: peak, warmup: climb, total }
+                LrSchedule::WarmupDecayLr { low: self.low, high: peak, warmup: warm_up, total }
             }
             Some(SchedulerName::WarmupCosineLr) => LrSchedule::WarmupCosineLr {
                 peak,
                 warmup_min_ratio: self.warmup_min_ratio,
                 cos_min_ratio: self.cos_min_ratio.unwrap_or(1e-4),
-                warmup: climb,
+                warmup: warm_up,
                 total,
             },
         }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hardware {
     /// The CPU.
-    Cpu(Why),
+    Cpu(CpuReason),
     /// GPUs; rank r computes on GPU r modulo their number.
     Gpus {
         /// At least one. All compute in the run's precision.
@@ -29,7 +29,7 @@ pub enum Hardware {
 
 /// The reason why ranks compute on the CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum CpuReason {
     /// The flags ask for it.
     Asked,
     /// There is no driver.
@@ -49,12 +49,12 @@ impl Hardware {
             nccl::allow_sharing();
         }
         let hardware = match args.device {
-            DeviceChoice::Cpu => Hardware::Cpu(Why::Asked),
-            DeviceChoice::Auto if !Library::Driver.load() => Hardware::Cpu(Why::NoDriver),
+            DeviceChoice::Cpu => Hardware::Cpu(CpuReason::Asked),
+            DeviceChoice::Auto if !Library::Driver.load() => Hardware::Cpu(CpuReason::NoDriver),
             choice => match gpus_for(precision) {
                 Ok(gpus) => Hardware::Gpus { gpus, tf32: args.tf32 },
                 Err(obstacle) if choice == DeviceChoice::Cuda => return Err(obstacle.refusal()),
-                Err(obstacle) => Hardware::Cpu(Why::Missing(obstacle.to_string())),
+                Err(obstacle) => Hardware::Cpu(CpuReason::Missing(obstacle.to_string())),
             },
         };
         hardware.check(args)?;
@@ -145,7 +145,7 @@ impl Hardware {
     /// Returns the part of the hardware that must be the same in all processes.
     pub fn kind(&self) -> Self {
         match self {
-            Hardware::Cpu(_) => Hardware::Cpu(Why::Asked),
+            Hardware::Cpu(_) => Hardware::Cpu(CpuReason::Asked),
             Hardware::Gpus { tf32, .. } => Hardware::Gpus { gpus: Vec::new(), tf32: *tf32 },
         }
     }
@@ -188,9 +188,9 @@ impl Hardware {
     /// flags ask for that.
     pub fn the_ranks(&self) -> String {
         match self {
-            Hardware::Gpus { .. } | Hardware::Cpu(Why::Asked) => "The ranks".into(),
-            Hardware::Cpu(Why::NoDriver) => "No CUDA GPU here: the ranks".into(),
-            Hardware::Cpu(Why::Missing(what)) => format!("No CUDA GPU is used: {what}.\nThe ranks"),
+            Hardware::Gpus { .. } | Hardware::Cpu(CpuReason::Asked) => "The ranks".into(),
+            Hardware::Cpu(CpuReason::NoDriver) => "No CUDA GPU here: the ranks".into(),
+            Hardware::Cpu(CpuReason::Missing(what)) => format!("No CUDA GPU is used: {what}.\nThe ranks"),
         }
     }
 
@@ -365,11 +365,12 @@ mod tests {
     #[test]
     fn the_first_lines_say_so_where_no_gpu_is_used() {
         let words = |why| Hardware::Cpu(why).line(4, 1, None);
-        assert!(words(Why::Asked).starts_with("The ranks are threads on this machine's "));
+        assert!(words(CpuReason::Asked).starts_with("The ranks are threads on this machine's "));
         assert!(
-            words(Why::NoDriver).starts_with("No CUDA GPU here: the ranks are threads on this machine's ")
+            words(CpuReason::NoDriver)
+                .starts_with("No CUDA GPU here: the ranks are threads on this machine's ")
         );
-        let lacks = words(Why::Missing("libnvrtc was not found".into()));
+        let lacks = words(CpuReason::Missing("libnvrtc was not found".into()));
         assert!(lacks.starts_with("No CUDA GPU is used: libnvrtc was not found.\nThe ranks are threads"));
     }
 }

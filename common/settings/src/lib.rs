@@ -33,4 +33,4 @@ pub use error::{Failure, Result};
 pub use given::{Given, flag_name};
 pub use link::LinkChoice;
 pub use lr_schedule::LrSchedule;
-pub use offload::Offload;
+pub use offload::OffloadArgs;

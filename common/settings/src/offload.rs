@@ -11,13 +11,13 @@ use clap::Args;
 use events::Place;
 use model::Checkpointing;
 pub use prediction::placement::MOST_BUFFERS;
-use prediction::placement::{NOWHERE, place_parser, place_word};
+use prediction::placement::{NOWHERE, Placement, place_parser, place_word};
 use std::path::PathBuf;
 
 /// Where states are stored, and the links between the places.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Offload")]
-pub struct Offload {
+pub struct OffloadArgs {
     /// Where master weights, momentum and variance are stored: in main memory (cpu) or on disk. The
     /// CPU updates them there.
     #[arg(id = "offload_optimizer", long = "offload-optimizer", default_value = NOWHERE, value_parser = place_parser(), value_name = "WHERE")]
@@ -48,39 +48,31 @@ pub struct Offload {
     pub disk_link: Option<LinkChoice>,
 }
 
-impl Offload {
+impl OffloadArgs {
     /// Returns these settings if they are compatible with the `given` flags, with `checkpointing`,
     /// and with the ranks' devices. They include a directory only if anything is stored on disk.
-    /// Creates nothing: see [`Offload::probe`].
+    /// Creates nothing: see [`OffloadArgs::probe`].
     pub(crate) fn checked(self, given: &Given, checkpointing: Checkpointing, on_gpus: bool) -> Result<Self> {
         self.check(given, checkpointing)?;
         self.check_links(on_gpus)?;
-        let directory = match (self.uses_disk(), self.directory) {
+        let directory = match (self.placement().uses_disk(), self.directory) {
             (false, _) => None,
             (true, None) => Some(directory::usual()?),
             (true, given) => given,
         };
-        Ok(Offload { directory, ..self })
+        Ok(OffloadArgs { directory, ..self })
     }
 
-    /// True if anything is offloaded.
-    pub fn any(&self) -> bool {
-        self.places().iter().any(|place| *place != Place::Device)
-    }
-
-    /// True if optimizer states or parameters are offloaded.
-    pub fn any_states(&self) -> bool {
-        self.optimizer != Place::Device || self.parameters != Place::Device
-    }
-
-    /// True if anything is stored on disk.
-    pub fn uses_disk(&self) -> bool {
-        self.places().contains(&Place::Disk)
-    }
-
-    /// Returns where optimizer states, parameters and activations are stored.
-    pub fn places(&self) -> [Place; 3] {
-        [self.optimizer, self.parameters, self.activations]
+    /// Returns where states are stored, and through how many buffers they pass, in the form of
+    /// predictions.
+    pub fn placement(&self) -> Placement {
+        Placement {
+            optimizer: self.optimizer,
+            parameters: self.parameters,
+            activations: self.activations,
+            buffers: self.buffers.map(|count| count as u64),
+            ..Placement::default()
+        }
     }
 
     /// True if the directory is the default one.
@@ -89,7 +81,7 @@ impl Offload {
     }
 
     /// Returns a warning if the directory for states on disk is in main memory; else `None`.
-    pub(crate) fn caution(&self) -> Option<String> {
+    pub(crate) fn directory_warning(&self) -> Option<String> {
         let directory = self.directory.as_deref().filter(|path| directory::is_in_memory(path))?;
         Some(format!(
             "{} is in main memory: states on disk take room there that no prediction counts",
@@ -114,14 +106,14 @@ impl Offload {
                 place_word(self.activations)
             )));
         }
-        if let Some(directory) = given.typed("offload_dir").filter(|_| !self.uses_disk()) {
+        if let Some(directory) = given.typed("offload_dir").filter(|_| !self.placement().uses_disk()) {
             return Err(Failure::usage(format!(
                 "--offload-dir {directory}: nothing is stored on disk\n\
                  Add --offload-optimizer disk, --offload-activations disk or, where parameters are sharded, \
                  --offload-parameters disk."
             )));
         }
-        if let Some(count) = given.typed("offload_buffers").filter(|_| !self.any_states()) {
+        if let Some(count) = given.typed("offload_buffers").filter(|_| !self.placement().any_states()) {
             return Err(Failure::usage(format!(
                 "--offload-buffers {count}: neither optimizer states nor parameters are offloaded\n\
                  Add --offload-optimizer cpu or, where parameters are sharded, --offload-parameters cpu; or disk in \
@@ -133,8 +125,8 @@ impl Offload {
 
     fn check_links(&self, on_gpus: bool) -> Result<()> {
         let links = [
-            ("--host-link", &self.host_link, "device and main memory", self.any(), "cpu or disk"),
-            ("--disk-link", &self.disk_link, "main memory and disk", self.uses_disk(), "disk"),
+            ("--host-link", &self.host_link, "device and main memory", self.placement().any(), "cpu or disk"),
+            ("--disk-link", &self.disk_link, "main memory and disk", self.placement().uses_disk(), "disk"),
         ];
         for (flag, _, between, used, place) in links.into_iter().filter(|(_, link, ..)| link.is_some()) {
             if on_gpus {

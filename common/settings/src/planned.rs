@@ -3,7 +3,6 @@
 use crate::cli::GradSync;
 use crate::config::Config;
 use crate::error::{Failure, Result};
-use events::Place;
 use prediction::{InvalidJob, Job, Placement, Prediction, Recipe, Saving};
 use sharding::Precision;
 
@@ -46,7 +45,7 @@ pub fn job(stage: prediction::Stage, config: &Config) -> Job {
 /// Returns how checkpoints are saved if main memory has no limit. States on disk are written from
 /// there, and nothing is copied for a save that training waits for.
 fn saving(config: &Config) -> Saving {
-    let on_disk = [config.offload.optimizer, config.offload.parameters].contains(&Place::Disk);
+    let on_disk = config.offload.placement().states_on_disk();
     match &config.output.checkpoint {
         None => Saving::Never,
         Some(_) if on_disk || config.output.checkpoint_wait => Saving::Streaming,
@@ -75,15 +74,11 @@ fn job_saving(stage: prediction::Stage, config: &Config, saving: Saving) -> Job 
 
 /// Returns where states are stored, in the form of predictions.
 pub fn placement(config: &Config) -> Placement {
-    let offload = &config.offload;
     Placement {
-        optimizer: offload.optimizer,
-        parameters: offload.parameters,
-        activations: offload.activations,
-        buffers: offload.buffers.map(|count| count as u64),
         sub_group_size: config.communication.sub_group_size.map(|elements| elements as u64),
         gathers_states: config.hashed || config.output.save.is_some(),
         saving: saving(config),
+        ..config.offload.placement()
     }
 }
 

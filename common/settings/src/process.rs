@@ -25,7 +25,7 @@ pub struct Process {
     /// The transport of collectives.
     pub engine: Engine,
     /// A warning if the run will be slow; else `None`.
-    pub caution: Option<String>,
+    pub warning: Option<String>,
 }
 
 /// The transport of collectives between processes.
@@ -80,7 +80,7 @@ impl Engine {
 ///
 /// # Errors
 /// A usage failure that names the flags or variables.
-pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Process>> {
+pub fn detect(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Process>> {
     let gpus = args.given.typed("gpus").map(|_| args.gpus);
     let flags = launcher::Flags { rank: args.rank, gpus, master: args.master.as_deref() };
     let Some(position) = launcher::find(flags, variables)? else {
@@ -104,14 +104,14 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Pr
     }
     choose_device(args, &position)?;
     args.gpus = position.world_size;
-    let beside_each_other = position.local_world_size.unwrap_or(1);
-    args.on_this_machine = Some(beside_each_other);
-    let given = position.cores.map(|given| given.min(cores()));
-    let given = given.unwrap_or((cores() / beside_each_other).max(1));
-    args.threads = args.threads.or(Some(given.min(THREADS)));
+    let local_world_size = position.local_world_size.unwrap_or(1);
+    args.on_this_machine = Some(local_world_size);
+    let share = (cores() / local_world_size).max(1);
+    let threads = position.cores.map_or(share, |given| given.min(cores()));
+    args.threads = args.threads.or(Some(threads.min(THREADS)));
     let engine = engine(args.collectives, &position, variables)?;
-    let caution = caution(args.collectives, position.local_world_size.unwrap_or(1), precision(&args.types));
-    Ok(Some(Process { position, engine, caution }))
+    let warning = sharing_warning(args.collectives, local_world_size, precision(&args.types));
+    Ok(Some(Process { position, engine, warning }))
 }
 
 /// Decides in `args` whether the processes compute on GPUs, connected by NCCL, or on the CPU.
@@ -146,7 +146,7 @@ fn choose_device(args: &mut TrainArgs, position: &ProcessPosition) -> Result<()>
 
 /// Returns a warning if `processes` processes of this machine share GPUs over NCCL. NCCL's kernels
 /// wait for each other, and without MPS only one process's kernels run on a GPU at a time.
-fn caution(choice: CollectivesChoice, processes: usize, precision: Precision) -> Option<String> {
+fn sharing_warning(choice: CollectivesChoice, processes: usize, precision: Precision) -> Option<String> {
     let gpus = gpus_for(precision).ok().filter(|_| choice == CollectivesChoice::Nccl)?.len();
     let pipes = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").unwrap_or("/tmp/nvidia-mps".into());
     let side_by_side = one_each(gpus, processes) || Path::new(&pipes).join("control").exists();

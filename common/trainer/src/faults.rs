@@ -32,7 +32,7 @@ pub(crate) fn check(config: &Config, stage: StageFactory) -> Result<()> {
     }
     let disk = [Kind::DiskError, Kind::DiskFull, Kind::DiskHang].into_iter().find_map(first);
     if let Some(disk) = disk
-        && !config.offload.uses_disk()
+        && !config.offload.placement().uses_disk()
     {
         return Err(Failure::usage(format!(
             "--inject {disk}: nothing is stored on disk: add --offload-optimizer disk"

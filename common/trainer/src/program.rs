@@ -47,7 +47,7 @@ pub(crate) fn train(
     let unnamed = args.architecture.model.is_none() && args.architecture.init_from.is_none();
     let given = args.given.clone();
     let process =
-        if print_config { None } else { process::place(&mut args, &|name| std::env::var(name).ok())? };
+        if print_config { None } else { process::detect(&mut args, &|name| std::env::var(name).ok())? };
     let config = deepspeed::configure(args)?.in_process(process)?;
     let unsupported = if print_config { unsupported_settings(stage, &config)? } else { Vec::new() };
     print_warnings(stage, &config, &given, unsupported);
@@ -84,7 +84,7 @@ fn print_warnings(stage: StageFactory, config: &Config, given: &Given, unsupport
     let ineffective_flags =
         ineffective_flags.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.id));
     let of_file = config.findings.warnings.iter().cloned();
-    let warnings = of_file.chain(unsupported).chain(ineffective_flags).chain(config.cautions());
+    let warnings = of_file.chain(unsupported).chain(ineffective_flags).chain(config.warnings());
     warnings.for_each(|warning| events::complain!("warning: {warning}"));
 }
 

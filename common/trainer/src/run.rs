@@ -80,7 +80,7 @@ pub(crate) fn train(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'_>) -> Res
 /// Returns where model states are stored in `plan`'s run.
 fn offload_placement(plan: &Plan) -> OffloadPlacement {
     let offload = &plan.config.offload;
-    let whole = if offload.any_states() { prediction::SUB_GROUP as usize } else { usize::MAX };
+    let whole = if offload.placement().any_states() { prediction::SUB_GROUP as usize } else { usize::MAX };
     OffloadPlacement {
         optimizer: offload.optimizer,
         parameters: offload.parameters,

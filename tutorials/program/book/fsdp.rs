@@ -93,7 +93,7 @@ const ROWS: &[Row] = &[
         "`CPUOffload`, FSDP2's `CPUOffloadPolicy`",
         "`offload_optimizer` and `offload_param`",
         Flags(Zero3, &["--offload-optimizer cpu --offload-parameters cpu"]),
-        ("common/settings/src/offload.rs", "struct Offload"),
+        ("common/settings/src/offload.rs", "struct OffloadArgs"),
     ),
     (
         "DDP's `bucket_cap_mb` (`25 MiB`)",

@@ -54,7 +54,8 @@ fn memory(comparison: &Comparison) -> Vec<Table> {
     device.row("as predicted, to the byte", verdict);
     let used = |place: Place| {
         let mut runs = comparison.outcomes.iter().filter_map(Outcome::run);
-        comparison.config.offload.any() && runs.any(|run| run.report.peak(place).is_some_and(|peak| peak > 0))
+        comparison.config.offload.placement().any()
+            && runs.any(|run| run.report.peak(place).is_some_and(|peak| peak > 0))
     };
     let beyond = [(Place::Host, "main memory, largest rank"), (Place::Disk, "disk, largest rank")];
     let beyond = beyond.into_iter().filter(|(at, _)| used(*at));
@@ -91,7 +92,7 @@ fn costs(comparison: &Comparison) -> Table {
     let part = |part: fn(&Account) -> f64| of(&|report| time(part(&Account::of(report))));
     row("sent by a rank", of(&|report| human(sent(report) / report.steps.len().max(1) as u64)));
     row("collectives", of(&|report| grouped(calls(report))));
-    let offloads = comparison.config.offload.any();
+    let offloads = comparison.config.offload.placement().any();
     if offloads {
         row("moved between its places", stages(comparison).map(|stage| moved(comparison, stage)).collect());
     }

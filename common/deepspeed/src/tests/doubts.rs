@@ -56,7 +56,7 @@ fn the_old_name_of_a_wire_type_and_of_the_device_count() {
     assert_eq!(json(text, "").unwrap().precision.reduce, device::DType::F32);
     let yaml = File::new("a.yaml", "use_cpu: true\n");
     let config = yaml.config("").unwrap();
-    assert_eq!(config.hardware, settings::hardware::Hardware::Cpu(settings::hardware::Why::Asked));
+    assert_eq!(config.hardware, settings::hardware::Hardware::Cpu(settings::hardware::CpuReason::Asked));
     assert_eq!(yaml.config("--device auto").unwrap().findings.warnings.len(), 1, "the flag counts");
 }
 
@@ -123,7 +123,7 @@ fn machines_are_a_launchers_affair() {
                 .or_else(|| (name == "MASTER_ADDR").then(|| "10.0.0.1".to_string()))
                 .or_else(|| (name == "MASTER_PORT").then(|| "29500".to_string()))
         };
-        let job = settings::process::place(&mut args, &variable).unwrap();
+        let job = settings::process::detect(&mut args, &variable).unwrap();
         configure(args).unwrap().in_process(job)
     };
     let config = started(4).unwrap();

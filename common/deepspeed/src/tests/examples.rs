@@ -47,14 +47,20 @@ fn outcome(name: &str, text: &str) -> String {
     lines
 }
 
-fn beyond_the_device(offload: &settings::Offload) -> String {
-    let away = MOVABLE.iter().zip(offload.places()).filter(|(_, place)| *place != Place::Device);
+fn beyond_the_device(offload: &settings::OffloadArgs) -> String {
+    let mut placement = offload.placement();
+    let places = MOVABLE.map(|(flag, place)| (flag, *place(&mut placement)));
+    let away = places.into_iter().filter(|(_, place)| *place != Place::Device);
     let flags: Vec<String> =
-        away.map(|((flag, _), place)| format!("{flag} {}", prediction::place_word(place))).collect();
+        away.map(|(flag, place)| format!("{flag} {}", prediction::place_word(place))).collect();
     let flags = flags.join(" ");
     let directory = offload.directory.as_ref().map(|path| format!(" in {}", path.display()));
     let buffers = offload.buffers.map(|count| format!(" through {count} buffers")).unwrap_or_default();
-    if offload.any() { format!(", {flags}{}{buffers}", directory.unwrap_or_default()) } else { String::new() }
+    if placement.any() {
+        format!(", {flags}{}{buffers}", directory.unwrap_or_default())
+    } else {
+        String::new()
+    }
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use super::*;
 use events::Place;
-use settings::Offload;
+use settings::OffloadArgs;
 
-fn offload(text: &str, flags: &str) -> Offload {
+fn offload(text: &str, flags: &str) -> OffloadArgs {
     let config = json(text, flags).unwrap();
     assert_eq!(config.findings.check(Stage::Zero3), Ok(()), "{text}");
     config.offload

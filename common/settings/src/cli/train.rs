@@ -8,7 +8,7 @@ use crate::file::FileOnly;
 use crate::float_type::{self, PrecisionName};
 use crate::given::Given;
 use crate::link::{self, LinkChoice};
-use crate::offload::Offload;
+use crate::offload::OffloadArgs;
 use crate::size::{self, number, whole};
 use checkpoint::{ElementType, Format};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -96,7 +96,7 @@ pub struct TrainArgs {
     pub memory: MemoryArgs,
     /// Where states are stored that are offloaded.
     #[command(flatten)]
-    pub offload: Offload,
+    pub offload: OffloadArgs,
     /// Buckets, overlap and prefetch.
     #[command(flatten)]
     pub communication: CommunicationArgs,

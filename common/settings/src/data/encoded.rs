@@ -148,8 +148,8 @@ impl Encoder<'_> {
     }
 }
 
-/// Returns the last place between a word and a space before another one, where tokenizers that
-/// split text first split it, too. In a text without spaces it is before the last character.
+/// Returns the last index at which a space separates two words: tokenizers that pre-split text
+/// split there too. Without one, returns the start of the last character.
 fn last_cut(piece: &[u8]) -> usize {
     let cuts = |&at: &usize| {
         !piece[at - 1].is_ascii_whitespace() && piece[at] == b' ' && piece[at + 1].is_ascii_alphanumeric()

@@ -14,7 +14,7 @@ fn config(flags: &str) -> Result<Config> {
 
 #[test]
 fn flags_mean_what_they_say() {
-    let on_the_device = Offload {
+    let on_the_device = OffloadArgs {
         optimizer: Place::Device,
         parameters: Place::Device,
         activations: Place::Device,
