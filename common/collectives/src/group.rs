@@ -254,7 +254,7 @@ impl Group {
         let mut opened = self.opened_topics.borrow_mut();
         assert!(!opened.contains(&topic), "the control channel for {topic:?} is open already");
         opened.push(topic);
-        ControlChannel::new(self.backend.open_control_group(topic), self.observer.emitter.hushed())
+        ControlChannel::new(self.backend.open_control_group(topic), self.observer.emitter.without_events())
     }
 
     /// Returns a handle for waits on disks and copies: it reports the group's failure and pauses

@@ -20,8 +20,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// Returns the times between which something lasted that the event reports as `began` and
-    /// `ended` nanoseconds before it. The span is empty if it would end before it begins.
+    /// Returns the start and end, in run time, of something that began `began` and ended `ended`
+    /// nanoseconds before this event. Never negative in length.
     pub fn span(&self, began: u64, ended: u64) -> (u64, u64) {
         let from = self.at.saturating_sub(began);
         (from, self.at.saturating_sub(ended).max(from))
@@ -298,7 +298,7 @@ pub struct LocalMetrics {
 
 impl What {
     /// True if a full ring must keep the event.
-    pub fn is_precious(&self) -> bool {
+    pub fn is_never_dropped(&self) -> bool {
         matches!(
             self,
             What::StepFinished { .. }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 struct Ring {
     start: Instant,
     queue: ArrayQueue<Event>,
-    precious: Mutex<VecDeque<Event>>,
+    never_dropped: Mutex<VecDeque<Event>>,
     dropped: AtomicU64,
 }
 
@@ -43,7 +43,7 @@ pub fn channel(rank: u32, capacity: usize, start: Instant, pace: Option<Arc<Pace
     let ring = Arc::new(Ring {
         start,
         queue: ArrayQueue::new(capacity.max(1)),
-        precious: Mutex::new(VecDeque::new()),
+        never_dropped: Mutex::new(VecDeque::new()),
         dropped: AtomicU64::new(0),
     });
     (Emitter { rank, start, ring: Some(ring.clone()), pace }, Receiver { ring })
@@ -78,10 +78,10 @@ impl Feed {
 
 impl Ring {
     fn push(&self, event: Event) {
-        let precious = event.what.is_precious();
+        let never_dropped = event.what.is_never_dropped();
         if let Err(event) = self.queue.push(event) {
-            if precious {
-                lock(&self.precious).push_back(event);
+            if never_dropped {
+                lock(&self.never_dropped).push_back(event);
             } else {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
@@ -96,7 +96,7 @@ impl Emitter {
     }
 
     /// Returns a copy that obeys the same pace and discards events.
-    pub fn hushed(&self) -> Self {
+    pub fn without_events(&self) -> Self {
         Emitter { ring: None, ..self.clone() }
     }
 
@@ -111,7 +111,7 @@ impl Emitter {
     }
 
     /// True if events are collected.
-    pub fn is_heard(&self) -> bool {
+    pub fn emits_events(&self) -> bool {
         self.ring.is_some()
     }
 
@@ -165,7 +165,7 @@ impl Receiver {
         while let Some(event) = self.ring.queue.pop() {
             into.push(event);
         }
-        into.extend(lock(&self.ring.precious).drain(..));
+        into.extend(lock(&self.ring.never_dropped).drain(..));
     }
 
     /// Returns the number of events lost so far because the ring was full.

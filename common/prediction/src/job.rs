@@ -125,7 +125,7 @@ impl Job {
 
     /// Returns the bytes per gradient of the converted or copied gradients that collectives take;
     /// `None` if they take the gradients themselves.
-    pub(crate) fn made_for_the_wire(&self) -> Option<u64> {
+    pub(crate) fn wire_copy_bytes(&self) -> Option<u64> {
         self.converted_gradients.or(self.copied_gradients.then_some(self.recipe.gradients))
     }
 

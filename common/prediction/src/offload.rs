@@ -73,7 +73,7 @@ impl Offload {
         Offload {
             placement,
             recipe: job.recipe,
-            reduced: job.made_for_the_wire().unwrap_or(job.recipe.gradients),
+            reduced: job.wire_copy_bytes().unwrap_or(job.recipe.gradients),
             gradients_offloaded: placement.optimizer == Place::Host
                 && sharded.gradients
                 && !job.strategy.forms_groups(),

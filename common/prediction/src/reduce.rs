@@ -73,7 +73,7 @@ pub(crate) struct Reducer {
 impl Reducer {
     /// Returns a reduction with nothing in flight.
     pub(crate) fn new(job: &Job, partition: &Partition, (among, operation): (Among, Operation)) -> Self {
-        let travels = job.made_for_the_wire().unwrap_or(job.recipe.gradients);
+        let travels = job.wire_copy_bytes().unwrap_or(job.recipe.gradients);
         let partial = job.strategy.forms_groups() && travels < F32;
         Reducer {
             among,
@@ -81,7 +81,7 @@ impl Reducer {
             size: job.reduce_bucket.unwrap_or(partition.largest()),
             bytes_per_element: job.recipe.gradients,
             temporary: job.stage.sharded().gradients,
-            converted: job.made_for_the_wire(),
+            converted: job.wire_copy_bytes(),
             partial: partial.then(|| job.shards()),
             rounded: None,
             overlap: job.overlap,

@@ -22,7 +22,7 @@ pub(crate) fn theory(job: &Job, partition: &Partition, kept: u64) -> Vec<Sweep> 
     let weights = |purpose, times, elements, ranks| {
         sweep((purpose, Operation::AllGather), times, elements, job.recipe.weights, ranks)
     };
-    let bytes = job.made_for_the_wire().unwrap_or(job.recipe.gradients);
+    let bytes = job.wire_copy_bytes().unwrap_or(job.recipe.gradients);
     let reductions = if sharded.gradients { micro_batches } else { 1 };
     let groups = job.world_size / sharing;
     let sweeps = [

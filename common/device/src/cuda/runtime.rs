@@ -69,7 +69,7 @@ impl Runtime {
         let pool = Pool::new(gpu.context.clone(), gpu.stocks.clone());
         let compute = Stream::new(StreamPriority::Usual)?;
         let timeline = OnceLock::new();
-        if emitter.is_heard() {
+        if emitter.emits_events() {
             let _ = timeline.set(Timeline::new(emitter, &compute)?);
         }
         Ok(Arc::new(Runtime {

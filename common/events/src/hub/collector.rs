@@ -1,6 +1,6 @@
 //! The collecting thread and its subscribers.
 
-use super::{HubOptions, HubReport, Requests};
+use super::{HubOptions, HubReport, HubState};
 use crate::complain;
 use crate::cpu;
 use crate::event::Event;
@@ -24,9 +24,10 @@ const PERIOD: Duration = Duration::from_millis(40);
 /// wait.
 const FLUSH_PERIOD: Duration = Duration::from_millis(200);
 /// Events younger than this many nanoseconds are held back, so that earlier events of slower ranks
-/// can precede them. The first value applies if all ranks are in this process, the second if some
-/// are other processes.
-const SETTLE: [u64; 2] = [2_000_000, 100_000_000];
+/// can precede them.
+const SETTLE: u64 = 2_000_000;
+/// [`SETTLE`] if some ranks are other processes.
+const SETTLE_REMOTE: u64 = 100_000_000;
 
 struct Subscriber {
     sender: SyncSender<Message>,
@@ -37,7 +38,7 @@ struct Subscriber {
 }
 
 pub(super) struct Collector {
-    requests: Arc<Requests>,
+    shared: Arc<HubState>,
     state: CatchUp,
     receivers: Vec<Receiver>,
     options: HubOptions,
@@ -58,10 +59,10 @@ impl Collector {
         receivers: Vec<Receiver>,
         (recorder, server): (Option<Recorder>, Option<Server>),
         options: HubOptions,
-        requests: Arc<Requests>,
+        shared: Arc<HubState>,
     ) -> Self {
         Collector {
-            requests,
+            shared,
             state: CatchUp::new(header.world_size, header.units.len()),
             receivers,
             controls: options.pace.as_ref().map(|pace| pace.listen()),
@@ -78,8 +79,8 @@ impl Collector {
 
     pub(super) fn run(mut self) -> HubReport {
         loop {
-            let closing = self.requests.closing.load(Ordering::Acquire);
-            let ending = closing || self.requests.ending.load(Ordering::Acquire);
+            let closing = self.shared.closing.load(Ordering::Acquire);
+            let ending = closing || self.shared.ending.load(Ordering::Acquire);
             let new = self.welcome();
             let batch = self.collect(ending);
             self.hand_out(batch);
@@ -99,7 +100,7 @@ impl Collector {
                 }
                 return self.report;
             }
-            self.requests.cpu_time.store(cpu::of_thread().as_nanos() as u64, Ordering::Relaxed);
+            self.shared.cpu_time.store(cpu::of_thread().as_nanos() as u64, Ordering::Relaxed);
             std::thread::park_timeout(PERIOD);
         }
     }
@@ -107,7 +108,7 @@ impl Collector {
     /// Adds new watchers. Returns true if a watcher does not know the pace, because it is new or
     /// has missed messages.
     fn welcome(&mut self) -> bool {
-        let newcomers = std::mem::take(&mut *lock(&self.requests.newcomers));
+        let newcomers = std::mem::take(&mut *lock(&self.shared.newcomers));
         let subscriber = |sender| Subscriber { sender, behind: true, gone: false, told_end: false };
         self.subscribers.extend(newcomers.into_iter().map(subscriber));
         let accepted = self.server.as_mut().is_some_and(|server| server.accept(&self.state));
@@ -131,7 +132,8 @@ impl Collector {
     /// Returns the events that have arrived, sorted by time. Without `all`, holds back events
     /// younger than [`SETTLE`].
     fn collect(&mut self, all: bool) -> EventBatch {
-        let (pace, settle) = (self.options.pace.as_ref(), SETTLE[usize::from(self.options.remote)]);
+        let settle = if self.options.remote { SETTLE_REMOTE } else { SETTLE };
+        let pace = self.options.pace.as_ref();
         let now = self.receivers.first().map_or(0, Receiver::elapsed);
         let paused = pace.map_or(0, |pace| pace.paused().as_nanos() as u64);
         // The clock of a paused run stands still. After `settle` nanoseconds without activity, no

@@ -77,7 +77,7 @@ pub struct HubReport {
 
 /// State shared by the collecting thread, the hub and its subscriptions.
 #[derive(Default)]
-struct Requests {
+struct HubState {
     ending: AtomicBool,
     closing: AtomicBool,
     newcomers: Mutex<Vec<SyncSender<Message>>>,
@@ -88,7 +88,7 @@ struct Requests {
 /// A running collector. Dropping it ends the collection.
 pub struct Hub {
     header: RunHeader,
-    requests: Arc<Requests>,
+    shared: Arc<HubState>,
     thread: Option<JoinHandle<HubReport>>,
     run_name: Option<String>,
     /// The disk of the recording, and its file until it is complete.
@@ -101,7 +101,7 @@ pub struct Subscription {
     /// The run's header.
     pub header: RunHeader,
     messages: mpsc::Receiver<Message>,
-    requests: Arc<Requests>,
+    shared: Arc<HubState>,
 }
 
 impl Subscription {
@@ -113,7 +113,7 @@ impl Subscription {
 
     /// Returns the processor time of the collecting thread so far.
     pub fn collecting(&self) -> Duration {
-        Duration::from_nanos(self.requests.cpu_time.load(Ordering::Relaxed))
+        Duration::from_nanos(self.shared.cpu_time.load(Ordering::Relaxed))
     }
 }
 
@@ -134,21 +134,21 @@ impl Hub {
         let run_name = run_name(&header);
         let open = || Server::open(&runs::directory(), &run_name, &header).ok();
         let server = options.socket.then(open).flatten();
-        let requests = Arc::new(Requests::default());
+        let shared = Arc::new(HubState::default());
         let run_name = server.is_some().then_some(run_name);
-        let collector = Collector::new(&header, receivers, (recorder, server), options, requests.clone());
+        let collector = Collector::new(&header, receivers, (recorder, server), options, shared.clone());
 
         let thread = std::thread::Builder::new().name("events".into()).spawn(move || collector.run());
         let thread = Some(thread.map_err(HubError::Thread)?);
-        Ok(Hub { header, requests, thread, run_name, recording, timeout })
+        Ok(Hub { header, shared, thread, run_name, recording, timeout })
     }
 
     /// Adds a watcher in this process.
     pub fn subscribe(&self) -> Subscription {
         let (sender, messages) = mpsc::sync_channel(SUBSCRIPTION_DEPTH);
-        lock(&self.requests.newcomers).push(sender);
+        lock(&self.shared.newcomers).push(sender);
         self.wake();
-        Subscription { header: self.header.clone(), messages, requests: self.requests.clone() }
+        Subscription { header: self.header.clone(), messages, shared: self.shared.clone() }
     }
 
     /// Returns the name under which other processes can follow the run; `None` if no socket is
@@ -159,7 +159,7 @@ impl Hub {
 
     /// Tells watchers that the run is over. Call it when all ranks' threads have ended.
     pub fn end(&self) {
-        self.requests.ending.store(true, Ordering::Release);
+        self.shared.ending.store(true, Ordering::Release);
         self.wake();
     }
 
@@ -171,7 +171,7 @@ impl Hub {
     }
 
     fn close(&mut self) -> HubReport {
-        self.requests.closing.store(true, Ordering::Release);
+        self.shared.closing.store(true, Ordering::Release);
         self.wake();
         let Some(thread) = self.thread.take() else { return HubReport::default() };
         match self.recording.as_ref().zip(self.timeout) {

@@ -237,7 +237,7 @@ impl Pace {
 
     /// Declares that the process is running. A later stop counts as beginning no earlier than
     /// `at_least` from now, until the next call.
-    pub fn runs(&self, at_least: Duration) {
+    pub fn mark_running(&self, at_least: Duration) {
         let from = self.epoch.elapsed() + at_least;
         // If a stop is not subtracted yet, it began earlier.
         if !self.continued.load(Ordering::Acquire) {
@@ -250,12 +250,12 @@ impl Pace {
         if !self.continued.load(Ordering::Relaxed) {
             return;
         }
-        // Read while the flag is set: `runs` does not change the value until it is cleared.
+        // Read while the flag is set: `mark_running` does not change the value until it is cleared.
         let from = self.stopped_from.load(Ordering::Acquire);
         if !self.continued.swap(false, Ordering::AcqRel) {
             return;
         }
-        // Counts a stop only once, unless `runs` was called since.
+        // Counts a stop only once, unless `mark_running` was called since.
         let _ = self.stopped_from.compare_exchange(from, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
         // While a rank is held, the quiet time until its release includes the stop.
         if self.waiting.load(Ordering::Acquire) == 0 {

@@ -23,7 +23,7 @@ impl Growth {
     pub fn open(path: &Path) -> Result<(Recording, Self), RecordingError> {
         let path = newest(path);
         let mut growth = Growth { file: open(&path)?, path };
-        let bytes = growth.read_on()?;
+        let bytes = growth.read_new()?;
         Ok((Recording::parse(&growth.path, bytes)?, growth))
     }
 
@@ -31,7 +31,7 @@ impl Growth {
     ///
     /// # Errors
     /// [`RecordingError::Io`].
-    pub fn read_on(&mut self) -> Result<Vec<u8>, RecordingError> {
+    pub fn read_new(&mut self) -> Result<Vec<u8>, RecordingError> {
         let mut bytes = Vec::new();
         self.file.read_to_end(&mut bytes).map_err(unreadable(&self.path))?;
         Ok(bytes)

@@ -43,7 +43,7 @@ struct Contents {
 impl Contents {
     /// Reads the frames of `bytes` from the end of the last one on. Returns the first header among
     /// them.
-    fn read_on(&mut self, bytes: &[u8]) -> Result<Option<RunHeader>, FrameError> {
+    fn read_new(&mut self, bytes: &[u8]) -> Result<Option<RunHeader>, FrameError> {
         let mut header = None;
         while let Some((start, frame)) = salvage::next(bytes, self.end, &mut self.checked) {
             self.skip_to(start);
@@ -76,7 +76,7 @@ impl Contents {
     }
 
     /// Returns the error that says why there is no header.
-    fn headless(&self, path: &Path) -> RecordingError {
+    fn missing_header(&self, path: &Path) -> RecordingError {
         let path = path.into();
         if self.gaps.is_empty() {
             return RecordingError::Empty { path };
@@ -106,8 +106,8 @@ impl Recording {
         let damaged = |source| RecordingError::Frame { path: path.into(), source };
         frame::check_preamble(&bytes).map_err(damaged)?;
         let mut contents = Contents { end: PREAMBLE, ..Contents::default() };
-        let header = contents.read_on(&bytes).map_err(damaged)?;
-        let header = header.ok_or_else(|| contents.headless(path))?;
+        let header = contents.read_new(&bytes).map_err(damaged)?;
+        let header = header.ok_or_else(|| contents.missing_header(path))?;
         Ok(Recording { path: path.into(), header, bytes, contents })
     }
 
@@ -118,7 +118,7 @@ impl Recording {
     pub fn grow(&mut self, bytes: &[u8]) -> Result<(), RecordingError> {
         self.bytes.extend_from_slice(bytes);
         let damaged = |source| RecordingError::Frame { path: self.path.clone(), source };
-        self.contents.read_on(&self.bytes).map(drop).map_err(damaged)
+        self.contents.read_new(&self.bytes).map(drop).map_err(damaged)
     }
 
     /// Returns the file's path.

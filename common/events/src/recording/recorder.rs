@@ -84,7 +84,7 @@ impl Recorder {
     pub fn advance(&mut self) -> Result<(), RecordingError> {
         self.encode_pending();
         if let Some(written) = self.in_progress.as_ref().and_then(|ticket| ticket.wait_for(Duration::ZERO)) {
-            self.is_written(written)?;
+            self.finish_write(written)?;
         }
         if self.in_progress.is_none() {
             self.write_next();
@@ -104,7 +104,7 @@ impl Recorder {
         self.encode_pending();
         loop {
             if let Some(ticket) = self.in_progress.take() {
-                self.is_written(ticket.wait())?;
+                self.finish_write(ticket.wait())?;
             }
             if self.buffer.is_empty() {
                 return Ok(());
@@ -141,7 +141,8 @@ impl Recorder {
         }
     }
 
-    fn is_written(&mut self, written: storage::Result<Completed<Vec<u8>>>) -> Result<(), RecordingError> {
+    /// Ends a write in progress, and returns its error.
+    fn finish_write(&mut self, written: storage::Result<Completed<Vec<u8>>>) -> Result<(), RecordingError> {
         self.in_progress = None;
         written.map(drop).map_err(|error| failed("write", &self.path, error.cause))
     }

@@ -31,9 +31,8 @@ pub struct Snapshot {
     /// The rank whose error counts even if another rank's arrives first: the first rank that began
     /// to fail, or one that observed the cause itself.
     failing: Option<u32>,
-    /// Pairs of a failed rank and the rank that it blames. A stalled rank blames itself, which is
-    /// also the default without a pair; after any other pair the error follows immediately. So a
-    /// new watcher does not need the pairs.
+    /// For each failed rank, the rank that it blames; itself if absent. Not sent to new watchers:
+    /// `Failed` follows `Blamed` immediately.
     #[serde(skip)]
     blamed: Vec<(u32, u32)>,
 }

@@ -231,17 +231,17 @@ fn the_next_read_of_the_time_subtracts_a_stop() {
     let pace = Pace::default();
     let continued = pace.continued();
     for stop in 1..=2 {
-        pace.runs(Duration::ZERO);
+        pace.mark_running(Duration::ZERO);
         std::thread::sleep(Duration::from_millis(60));
         let before = pace.paused();
         continued.store(true, Ordering::Release);
-        pace.runs(Duration::ZERO);
+        pace.mark_running(Duration::ZERO);
         let left_out = pace.paused() - before;
         assert!(left_out >= Duration::from_millis(60), "stop {stop}: {left_out:?}");
         assert_eq!(pace.paused() - before, left_out, "once");
     }
     let before = pace.paused();
-    pace.runs(Duration::from_secs(60));
+    pace.mark_running(Duration::from_secs(60));
     continued.store(true, Ordering::Release);
     assert_eq!(pace.paused(), before);
 }
