@@ -152,7 +152,7 @@ impl Moment {
         let step = self.step.map(|step| player.check_step(step.into())).transpose()?;
         match step.or(player.first_step()) {
             Some(step) => player.seek_into_step(step, self.at.unwrap_or(at)),
-            None => player.seek_fraction(1.0),
+            None => player.seek_share(1.0),
         }
         Ok(())
     }

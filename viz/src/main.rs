@@ -128,19 +128,18 @@ fn list() -> Result<(), Box<dyn Error>> {
     let mut runs = runs::list(&runs::directory())?;
     if runs.is_empty() {
         events::say!("nothing is running now; every training run can be followed while it runs");
+        return Ok(());
     }
     let titles = ["run", "stage", "model", "ranks", "step", "loss", "for", "device"].map(String::from);
     let mut rows: Vec<[String; 8]> = runs.iter_mut().map(described).collect();
-    rows.splice(..0, Some(titles).filter(|_| !runs.is_empty()));
+    rows.insert(0, titles);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 8] = std::array::from_fn(width);
     for row in &rows {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
         events::say!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
-    if !rows.is_empty() {
-        events::say!("\nviz attach NAME shows one of them; a prefix that no other name has is enough");
-    }
+    events::say!("\nviz attach NAME shows one of them; a prefix that no other name has is enough");
     Ok(())
 }
 

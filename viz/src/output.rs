@@ -49,8 +49,8 @@ pub fn check_distinct(first: (&str, &Path), second: (&str, &Path)) -> Result<(),
 }
 
 /// Writes `text` to a file, or to standard output if `out` is `-`. A file is replaced once all of
-/// its new contents are on the disk, unless nothing can be created in its directory. Pipes, devices and descriptors of a process, such as
-/// `/dev/stdout`, are written to as they are.
+/// its new contents are on the disk, unless nothing can be created in its directory. Pipes, devices
+/// and descriptors of a process, such as `/dev/stdout`, are written to as they are.
 ///
 /// # Errors
 /// [`CannotWrite`]. A file that is replaced then has its old contents.

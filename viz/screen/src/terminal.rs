@@ -216,10 +216,9 @@ impl Screen {
         !polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
     }
 
-    /// Makes `crossterm` look for keys again: it does not see those that come together with a change
-    /// of size before the next key. Setting a terminal's modes, even to what they are, wakes those
-    /// that wait for its keys.
-    pub(crate) fn remind(&self) {
+    /// Makes `crossterm` poll the keyboard again: after a resize it overlooks keys that arrived with
+    /// it until the next key. Setting the terminal's modes, even unchanged, wakes a blocked reader.
+    pub(crate) fn wake_key_reader(&self) {
         // If the terminal is closed, `is_open` says so.
         let modes = tcgetattr(&self.keyboard);
         let _ = modes.and_then(|modes| tcsetattr(&self.keyboard, OptionalActions::Now, &modes));

@@ -54,13 +54,13 @@ pub enum Ending {
     Lost,
 }
 
-/// Whether the recording of a run may still grow.
+/// Whether the recording of a run is followed, and may still grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Growth {
+pub enum FollowState {
     /// The run is live, or its recording was read once and for all.
     NotFollowed,
     /// The recording is followed and may still grow.
-    Open,
+    Growing,
     /// The recording was followed to its end.
     Complete,
 }
@@ -299,12 +299,12 @@ impl Timeline {
         !self.followed && self.recording.as_ref().is_some_and(|recording| !recording.is_complete())
     }
 
-    /// Returns whether the run's recording may still grow.
-    pub fn growth(&self) -> Growth {
+    /// Returns whether the run's recording is followed, and may still grow.
+    pub fn follow_state(&self) -> FollowState {
         match &self.recording {
-            Some(recording) if self.followed && recording.is_complete() => Growth::Complete,
-            Some(_) if self.followed => Growth::Open,
-            _ => Growth::NotFollowed,
+            Some(recording) if self.followed && recording.is_complete() => FollowState::Complete,
+            Some(_) if self.followed => FollowState::Growing,
+            _ => FollowState::NotFollowed,
         }
     }
 

@@ -58,7 +58,7 @@ impl Connection {
     /// Returns the bytes by which the recording has grown.
     fn grown(&mut self) -> Result<Vec<u8>, ScreenError> {
         match self {
-            Connection::Recorded(Some(growth)) => Ok(growth.read_on()?),
+            Connection::Recorded(Some(growth)) => Ok(growth.read_new()?),
             _ => Ok(Vec::new()),
         }
     }
@@ -73,9 +73,9 @@ impl Connection {
     }
 
     /// Declares that this process is running: see [`Pace::runs`].
-    fn runs(&self, at_least: Duration) {
+    fn mark_running(&self, at_least: Duration) {
         if let Connection::Live(_, pace) = self {
-            pace.runs(at_least);
+            pace.mark_running(at_least);
         }
     }
 }
@@ -194,7 +194,7 @@ impl Session {
         }
         self.tick();
         // The next call comes after a wait for keys.
-        self.connection.runs(2 * FRAME);
+        self.connection.mark_running(2 * FRAME);
         self.draw()?;
         self.keys()
     }
@@ -245,7 +245,7 @@ impl Session {
             let input = action.map(Input::Action).or_else(|| input::translate(&event, app.prompt.is_some()));
             let Some(input) = input else { continue };
             if matches!(input, Input::Resized) {
-                self.screen.remind();
+                self.screen.wake_key_reader();
             }
             self.asked = true;
             let Some(effect) = app.update(input) else { continue };
@@ -264,7 +264,7 @@ impl Session {
             Effect::Control(control) => self.connection.control(control),
             Effect::Redraw => self.screen.redraw()?,
             Effect::Suspend => {
-                self.connection.runs(Duration::ZERO);
+                self.connection.mark_running(Duration::ZERO);
                 self.screen.suspend()?;
                 self.ticked = Instant::now();
             }

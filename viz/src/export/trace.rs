@@ -1,8 +1,8 @@
 //! Writes a recording in the Chrome trace format, which Perfetto also reads: one process per rank,
-//! one track per stream, as many per route between places as have transfers at a time, memory by
-//! class as counters, and arrows between ranks. Times are microseconds. A span without an end in
-//! the recording extends to its rank's failure, or to the latest event, and is marked as
-//! unfinished.
+//! one track per stream; per route between places, one per transfer that overlaps another (at most
+//! 16); memory by class as counters, and arrows between ranks. Times are microseconds. A span
+//! without an end in the recording extends to its rank's failure, or to the latest event, and is
+//! marked as unfinished.
 
 mod entry;
 mod flows;

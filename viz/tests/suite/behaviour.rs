@@ -70,7 +70,7 @@ fn seeking_a_share_of_the_run_applies_all_events_before_it() {
     player.set_motion(Motion::Paused);
     let (first, last) = player.time_range();
     for share in [0.0, 0.31, 0.5, 0.07, 0.77, 1.0] {
-        player.seek_fraction(share);
+        player.seek_share(share);
         let moment = first as f64 + share * (last - first) as f64;
         let before = run.events.iter().filter(|event| event.at as f64 <= moment).count();
         assert_eq!(player.position(), before as u64, "{share}");

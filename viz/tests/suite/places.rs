@@ -62,7 +62,7 @@ fn peaks_are_not_written_over_each_other() {
     app.players[0].set_motion(screen::player::Motion::Paused);
     let mut both = 0;
     for (share, width) in (5..20).flat_map(|share| (118..200).step_by(9).map(move |width| (share, width))) {
-        app.players[0].seek_fraction(f64::from(share) / 20.0);
+        app.players[0].seek_share(f64::from(share) / 20.0);
         let screen = screen(&app, Theme::FULL, (width, 40));
         let rows = screen.split("Main memory of").nth(1).unwrap().lines();
         let rows = rows.map(|row| row.chars().take(usize::from(width) - 52).collect::<String>());

@@ -226,7 +226,7 @@ fn several_recordings_are_drawn_side_by_side() {
 #[test]
 fn an_asciicast_may_begin_at_the_end() {
     let mut player = recorded("zero3");
-    player.seek_fraction(1.0);
+    player.seek_share(1.0);
     let app = App::new(vec![player], EventSource::Recording);
     let cast = asciicast::render(app, Theme::FULL, (80, 24), 1.0, 1.0).unwrap();
     let mut screen = vt100::Parser::new(24, 80, 0);

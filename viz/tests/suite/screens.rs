@@ -446,7 +446,7 @@ fn every_class_that_is_held_is_in_the_memory_bar() {
     for stage in STAGES {
         let mut player = recorded(stage);
         for share in 1..20 {
-            player.seek_fraction(f64::from(share) / 20.0);
+            player.seek_share(f64::from(share) / 20.0);
             let mut app = App::new(vec![player], EventSource::Recording);
             app.view = View::Overview;
             let picture = view::picture(&app, Theme::FULL, 80, 24);
@@ -462,7 +462,7 @@ fn every_class_that_is_held_is_in_the_memory_bar() {
     for ranks in [8, 16, 32] {
         let mut app = made_up(&SimulationPlan::new(3, ranks));
         for share in 1..20 {
-            app.players[0].seek_fraction(f64::from(share) / 20.0);
+            app.players[0].seek_share(f64::from(share) / 20.0);
             let picture = view::picture(&app, Theme::FULL, 80, 24);
             let shown: Vec<_> = (3..18)
                 .flat_map(|y| (5..80).map(move |x| (x, y)))

@@ -108,7 +108,7 @@ proptest! {
         app.rank = rank.min(plan.ranks as usize - 1);
         draw_all(&mut app, width, height);
         app.players[0].set_motion(screen::player::Motion::Paused);
-        app.players[0].seek_fraction(share);
+        app.players[0].seek_share(share);
         draw_all(&mut app, width, height);
         app.players[0].step_back(Boundary::Unit);
         draw_all(&mut app, width, height);

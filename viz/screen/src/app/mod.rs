@@ -8,7 +8,7 @@ mod travel;
 use crate::input::{Action, Input, View};
 use crate::player::{Motion, Player};
 use crate::ranking::RankOrder;
-use crate::timeline::Growth;
+use crate::timeline::FollowState;
 use events::{Boundary, Control, Message, RecordingError};
 pub use prompt::Prompt;
 use signal_hook::consts::SIGINT;
@@ -167,7 +167,7 @@ impl App {
     /// Returns the seconds since a recording that may still grow last grew; `None` until it counts
     /// as quiet. A run writes several times a second, so a quiet recording is worth a warning.
     pub fn quiet_seconds(&self) -> Option<u64> {
-        let grows = self.lead().timeline().growth() == Growth::Open;
+        let grows = self.lead().timeline().follow_state() == FollowState::Growing;
         (grows && self.quiet >= QUIET).then_some(self.quiet as u64)
     }
 

@@ -3,7 +3,7 @@
 use super::{App, Effect, EventSource};
 use crate::input::Action;
 use crate::player::{Motion, Player};
-use crate::timeline::Growth;
+use crate::timeline::FollowState;
 use events::{Boundary, Control, Message};
 
 /// The selectable speeds, in run seconds per real second.
@@ -46,7 +46,7 @@ impl App {
 
     /// True if the run is a recording that is followed and may still grow.
     fn grows(&self) -> bool {
-        self.lead().timeline().growth() == Growth::Open
+        self.lead().timeline().follow_state() == FollowState::Growing
     }
 
     /// Takes over the pace that the run reports: another viewer may have changed it.
@@ -78,7 +78,7 @@ impl App {
     /// follow, to the same step and phase.
     fn seek_share(&mut self, share: f64) -> Option<Effect> {
         let shown = self.shown.min(self.players.len() - 1);
-        self.players[shown].seek_fraction(share);
+        self.players[shown].seek_share(share);
         let (lead, others) = self.players.split_at_mut(1);
         if let Some(other) = shown.checked_sub(1) {
             lead[0].sync_to(&others[other]);

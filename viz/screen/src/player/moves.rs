@@ -35,10 +35,10 @@ impl Player {
         steps.take(3).last().map_or(self.timeline.beginning(), |mark| mark.position)
     }
 
-    /// Moves to the share `fraction` of the run's time.
-    pub fn seek_fraction(&mut self, fraction: f64) {
+    /// Moves to the share `share` of the run's time.
+    pub fn seek_share(&mut self, share: f64) {
         let (first, last) = self.time_range();
-        self.seek_time(first as f64 + fraction.clamp(0.0, 1.0) * (last - first) as f64);
+        self.seek_time(first as f64 + share.clamp(0.0, 1.0) * (last - first) as f64);
     }
 
     /// Returns the times of the oldest event kept and of the latest.

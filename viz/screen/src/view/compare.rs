@@ -22,11 +22,79 @@ use ratatui::style::Color;
 
 const LABEL: u16 = 20;
 
+/// The rows of the view's parts, and the blank rows between them.
+struct CompareRows {
+    /// Where the first run begins.
+    first: u16,
+    /// From one run to the next.
+    run: u16,
+    /// Blank rows below the classes.
+    above_metrics: u16,
+    /// Blank rows below the metrics.
+    above_differences: u16,
+    /// Blank rows below the differences.
+    above_own_parts: u16,
+    /// Rows of the ranks' own metrics.
+    own_parts: u16,
+}
+
+impl CompareRows {
+    /// Shares `height` rows. Spare rows are left blank: first above the differences, then above the
+    /// metrics, below each run, below the heading and above the ranks' own metrics.
+    fn new(app: &App, height: u16) -> Self {
+        let runs = app.players.len().max(2) as u16;
+        let used = 1 + 2 * runs + 1 + 1 + CompareMetric::shown(app).len() as u16 + runs - 1;
+        let own_parts = own_parts(app, height.saturating_sub(used));
+        let spare = height.saturating_sub(used + own_parts);
+        let blank = |rows_before: u16| u16::from(spare > rows_before);
+        CompareRows {
+            first: 1 + blank(3 + runs),
+            run: 2 + u16::from(spare >= 2 + runs),
+            above_metrics: blank(1),
+            above_differences: blank(0),
+            above_own_parts: blank(4 + runs),
+            own_parts,
+        }
+    }
+}
+
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let rank = app.rank;
     let (width, height) = (paint.width(), paint.height());
-    let x = paint.heading(0, 0, &format!("Memory of rank {rank}"));
-    let room = width.saturating_sub(x + 2);
+    heading(app, paint);
+    let rows = CompareRows::new(app, height);
+    let mut y = rows.first;
+    let bar = common_scale(app);
+    for player in &app.players {
+        run(player, rank, &bar, &mut paint.part(0, y, width, 2));
+        y += rows.run;
+    }
+    if app.players.len() == 1 {
+        single(app.player(), rank, &bar, &mut paint.part(0, y, width, 3));
+        y += 3;
+    }
+    let scenes: Vec<&Scene> = app.players.iter().map(Player::scene).collect();
+    table::classes(&scenes, true, &mut paint.part(0, y, width, 1));
+    y += 1 + rows.above_metrics;
+    let below = app.players.len() as u16 - 1 + rows.own_parts;
+    y += metrics(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y + below)));
+    y += rows.above_differences;
+    y += differences(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y)));
+    if rows.own_parts > 0 {
+        y += rows.above_own_parts;
+        contributions::draw(app, &mut paint.part(0, y, width, rows.own_parts));
+        y += rows.own_parts;
+    }
+    let rest = height.saturating_sub(y + 1);
+    if rest >= 7 {
+        areas(app, rank, &mut paint.part(0, y + 1, width, rest));
+    }
+}
+
+/// Draws the heading: the settings in which the runs differ, or else on what scale they are drawn.
+fn heading(app: &App, paint: &mut Paint<'_>) {
+    let x = paint.heading(0, 0, &format!("Memory of rank {}", app.rank));
+    let room = paint.width().saturating_sub(x + 2);
     let unlike = unlike(app, usize::from(room));
     let together = app.players.iter().all(|player| step_of(player) == step_of(app.player()));
     let note = match together {
@@ -38,40 +106,6 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
         Some(unlike) => paint.text(x + 2, 0, fitted(&unlike, room), ink(WAITING)),
         None => paint.text(x + 2, 0, whole_words(note, room), ink(DIM)),
     };
-    let runs = app.players.len().max(2) as u16;
-    let used = 1 + 2 * runs + 1 + 1 + CompareMetric::shown(app).len() as u16 + runs - 1;
-    let parts = own_parts(app, height.saturating_sub(used));
-    // Spare rows are left blank: first above the differences, then above the metrics, below each
-    // run, below the heading and above the ranks' own metrics.
-    let spare = height.saturating_sub(used + parts);
-    let blank = |rows_before: u16| u16::from(spare > rows_before);
-    let each = 2 + u16::from(spare >= 2 + runs);
-    let mut y = 1 + blank(3 + runs);
-    let bar = common_scale(app);
-    for player in &app.players {
-        run(player, rank, &bar, &mut paint.part(0, y, width, 2));
-        y += each;
-    }
-    if app.players.len() == 1 {
-        single(app.player(), rank, &bar, &mut paint.part(0, y, width, 3));
-        y += 3;
-    }
-    let scenes: Vec<&Scene> = app.players.iter().map(Player::scene).collect();
-    table::classes(&scenes, true, &mut paint.part(0, y, width, 1));
-    y += 1 + blank(1);
-    let below = app.players.len() as u16 - 1 + parts;
-    y += metrics(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y + below)));
-    y += blank(0);
-    y += differences(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y)));
-    if parts > 0 {
-        y += blank(4 + runs);
-        contributions::draw(app, &mut paint.part(0, y, width, parts));
-        y += parts;
-    }
-    let rest = height.saturating_sub(y + 1);
-    if rest >= 7 {
-        areas(app, rank, &mut paint.part(0, y + 1, width, rest));
-    }
 }
 
 /// Returns the rows for the ranks' own metrics, where the other parts leave `room`. If the whole

@@ -11,7 +11,7 @@ use crate::fit::{columns, fitted, fitting, fitting_or_cut};
 use crate::input::{ANSWERS, Action, View};
 use crate::player::{Motion, Player};
 use crate::theme::{self, ACCENT, ALARM, DIM, GOOD, bold, ink};
-use crate::timeline::{Ending, Growth};
+use crate::timeline::{Ending, FollowState};
 use crate::{narration, places, words};
 use events::RunHeader;
 use events::header::Choices;
@@ -247,7 +247,9 @@ fn status(app: &App) -> (String, Color) {
 fn recorded_status(app: &App) -> (String, Color) {
     let player = app.lead();
     match player.motion() {
-        Motion::Following if player.timeline().growth() == Growth::Complete => ("■ complete".into(), GOOD),
+        Motion::Following if player.timeline().follow_state() == FollowState::Complete => {
+            ("■ complete".into(), GOOD)
+        }
         Motion::Following => ("● following".into(), GOOD),
         Motion::Paused if app.at_end_of_run() => ("■ end".into(), DIM),
         Motion::Paused if player.speed() != 1.0 => {

@@ -16,21 +16,32 @@ use ratatui::style::{Color, Style};
 use tables::{Figures, predicted_total};
 
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
+    let rank = app.rank.min(app.player().scene().now.ranks.len().saturating_sub(1));
+    if paint.width() >= 116 { wide(app, rank, paint) } else { narrow(app, rank, paint) }
+}
+
+/// Draws the charts, and at their right the tables of all places and the other ranks.
+fn wide(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
-    let rank = app.rank.min(scene.now.ranks.len().saturating_sub(1));
+    let (width, height) = (paint.width(), paint.height());
+    let (table, chart_width) = (48, width - 51);
+    charts(app, rank, &mut paint.part(0, 0, chart_width, height));
+    let mut side = paint.part(chart_width + 3, 0, table, height);
+    let figures = Figures::new(table);
+    let places = places::used(&scene.header).iter();
+    let used = places.fold(tables::on_device(scene, rank, &mut side), |y, &place| {
+        let mut part = side.part(0, y + 1, table, height);
+        y + 1 + tables::classes_in(scene, (rank, place), figures, &mut part)
+    });
+    others(app, &mut side.part(0, used + 2, table, height));
+}
+
+/// Draws the charts, and below them the tables: that of other places next to the device's, or only
+/// its totals if there is no room.
+fn narrow(app: &App, rank: usize, paint: &mut Paint<'_>) {
+    let scene = app.player().scene();
     let (width, height) = (paint.width(), paint.height());
     let places = places::used(&scene.header);
-    if width >= 116 {
-        let (table, chart_width) = (48, width - 51);
-        charts(app, rank, &mut paint.part(0, 0, chart_width, height));
-        let mut side = paint.part(chart_width + 3, 0, table, height);
-        let figures = Figures::new(table);
-        let used = places.iter().fold(tables::on_device(scene, rank, &mut side), |y, &place| {
-            let mut part = side.part(0, y + 1, table, height);
-            y + 1 + tables::classes_in(scene, (rank, place), figures, &mut part)
-        });
-        return others(app, &mut side.part(0, used + 2, table, height));
-    }
     let used = tables::rows(scene, rank, Place::Device);
     let elsewhere: u16 = places.iter().map(|&place| tables::rows(scene, rank, place)).sum();
     let totals = if elsewhere > 0 && width < NARROW + ELSEWHERE { places.len() as u16 } else { 0 };

@@ -66,29 +66,40 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
     paint.labels(ends, 1, &["this step", "predicted", "in Ψ", "theory", "the run"]);
     let mut y = 2;
     for operation in Operation::ALL {
-        let index = operation.index();
-        let predicted = predicted(header, operation);
+        let [step, run] = [&step, &run].map(|sent| sent.by_operation[operation.index()]);
+        let unused = run == 0 && predicted(header, operation) == 0;
         // The total needs a row below.
-        if run.by_operation[index] == 0 && predicted == 0 || y + 1 >= paint.height() {
-            continue;
+        if !unused && y + 1 < paint.height() {
+            operation_row(header, operation, ends, [step, run], &mut paint.part(0, y, u16::MAX, 1));
+            y += 1;
         }
-        let theme = paint.theme();
-        let glyph = if theme.colours() && !theme.ascii { "■" } else { operation_glyph(operation) };
-        paint.text(0, y, glyph, ink(operation_colour(operation)));
-        paint.text(2, y, operation.label(), ink(Color::Reset));
-        paint.right(ends[0], y, words::bytes(step.by_operation[index]), bold(Color::Reset));
-        let text = if predicted > 0 { words::bytes(predicted) } else { "–".into() };
-        paint.right(ends[1], y, text, ink(DIM));
-        let times = theory::times(header, operation, step.by_operation[index]);
-        paint.right(ends[2], y, format!("{times:.2}"), ink(Color::Reset));
-        let expected = theory::expected_times(header, operation);
-        paint.right(ends[3], y, expected.map_or("–".into(), |times| format!("{times:.2}")), ink(DIM));
-        paint.right(ends[4], y, words::bytes(run.by_operation[index]), ink(Color::Reset));
-        y += 1;
     }
     totals(scene, y, ends, [step, run], paint);
     let y = y + 1 + routes(scene, ends, &mut paint.part(0, y + 1, u16::MAX, u16::MAX));
     against_theory(scene, y + 1, paint)
+}
+
+/// Draws the row of one operation, in which all ranks together have sent so many bytes in the step
+/// and in the run.
+fn operation_row(
+    header: &RunHeader,
+    operation: Operation,
+    ends: [u16; 5],
+    [step, run]: [u64; 2],
+    paint: &mut Paint<'_>,
+) {
+    let theme = paint.theme();
+    let glyph = if theme.colours() && !theme.ascii { "■" } else { operation_glyph(operation) };
+    paint.text(0, 0, glyph, ink(operation_colour(operation)));
+    paint.text(2, 0, operation.label(), ink(Color::Reset));
+    paint.right(ends[0], 0, words::bytes(step), bold(Color::Reset));
+    let predicted = predicted(header, operation);
+    paint.right(ends[1], 0, if predicted > 0 { words::bytes(predicted) } else { "–".into() }, ink(DIM));
+    let times = theory::times(header, operation, step);
+    paint.right(ends[2], 0, format!("{times:.2}"), ink(Color::Reset));
+    let expected = theory::expected_times(header, operation);
+    paint.right(ends[3], 0, expected.map_or("–".into(), |times| format!("{times:.2}")), ink(DIM));
+    paint.right(ends[4], 0, words::bytes(run), ink(Color::Reset));
 }
 
 /// Draws the bytes that all ranks together have moved between places, by route, and how long the

@@ -40,7 +40,7 @@ fn of_one(number: usize, parts: &[Part], entries: &[Value]) -> Vec<Value> {
 
 fn entry(kind: &str, id: u64, rank: u32, at: f64) -> Value {
     json!({
-        "ph": kind, "id": id, "bp": "e", "name": "last to come", "cat": "last to come",
+        "ph": kind, "id": id, "bp": "e", "name": "last to issue", "cat": "last to issue",
         "pid": rank, "tid": thread(rank, COMMUNICATION), "ts": at,
     })
 }

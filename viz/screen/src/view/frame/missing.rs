@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::fit::{columns, fitting};
 use crate::gaps::IncompleteUntil;
 use crate::theme::{ALARM, DIM, GOOD, WAITING, ink};
-use crate::timeline::Growth;
+use crate::timeline::FollowState;
 use crate::view::paint::Paint;
 use crate::words;
 use ratatui::style::Color;
@@ -42,11 +42,11 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
 
 /// Returns whether a recording that is followed is complete, and the colour of that.
 fn growth(app: &App) -> (Vec<String>, Color) {
-    match (app.player().timeline().growth(), app.quiet_seconds()) {
-        (Growth::NotFollowed, _) => (Vec::new(), DIM),
-        (Growth::Complete, _) => (vec!["the recording is complete".into(), "complete".into()], GOOD),
-        (Growth::Open, None) => (vec!["the recording grows".into(), "grows".into()], DIM),
-        (Growth::Open, Some(seconds)) => {
+    match (app.player().timeline().follow_state(), app.quiet_seconds()) {
+        (FollowState::NotFollowed, _) => (Vec::new(), DIM),
+        (FollowState::Complete, _) => (vec!["the recording is complete".into(), "complete".into()], GOOD),
+        (FollowState::Growing, None) => (vec!["the recording grows".into(), "grows".into()], DIM),
+        (FollowState::Growing, Some(seconds)) => {
             (vec![format!("nothing new for {seconds} s"), format!("quiet {seconds} s")], WAITING)
         }
     }

@@ -143,7 +143,7 @@ fn compute(scene: &Scene, lane: &RankWindow, axis: Axis, paint: &mut Paint<'_>) 
         let span = &lane.spans[number];
         unit_labels(words::unit(&scene.header, span.unit), words::pass(span.pass))
     });
-    strip.columns.iter().map(|column| column.1.is_some_and(|fill| fill.look == Look::Block)).collect()
+    strip.columns.iter().map(|column| column.fill.is_some_and(|fill| fill.look == Look::Block)).collect()
 }
 
 /// Returns labels, from the longest to the shortest.
@@ -187,7 +187,7 @@ fn communication(scene: &Scene, (lane, meetings, busy): Streams<'_>, axis: Axis,
 /// Marks the columns in which a stream is pending and the compute stream is idle.
 fn mark_waits(strip: &mut Strip, busy: &[bool], theme: Theme) {
     for (column, busy) in strip.columns.iter_mut().zip(busy) {
-        if let Some(fill) = column.1.as_mut().filter(|fill| fill.look == Look::Dashes && !busy) {
+        if let Some(fill) = column.fill.as_mut().filter(|fill| fill.look == Look::Dashes && !busy) {
             (fill.colour, fill.glyph) = (WAITING, waiting(theme));
         }
     }

@@ -28,15 +28,24 @@ pub(super) struct Fill {
     pub(super) span: usize,
 }
 
+/// One column of a stream.
+#[derive(Clone, Copy, Default)]
+pub(super) struct StripColumn {
+    /// The part of the column that the span covers.
+    covered: f64,
+    /// What the column shows; `None` if the stream is idle.
+    pub(super) fill: Option<Fill>,
+}
+
 /// The columns of a stream. Each shows the span that fills most of its time.
 pub(super) struct Strip {
     axis: Axis,
-    pub(super) columns: Vec<(f64, Option<Fill>)>,
+    pub(super) columns: Vec<StripColumn>,
 }
 
 impl Strip {
     pub(super) fn new(axis: Axis) -> Self {
-        Strip { axis, columns: vec![(0.0, None); usize::from(axis.width)] }
+        Strip { axis, columns: vec![StripColumn::default(); usize::from(axis.width)] }
     }
 
     /// Adds a span in a colour and a glyph of its own.
@@ -48,8 +57,8 @@ impl Strip {
         while column < to {
             let covered = to.min(column + 1.0) - from.max(column);
             let slot = &mut self.columns[column as usize];
-            if covered > slot.0 && (covered > 0.08 || tick) {
-                *slot = (covered, Some(fill));
+            if covered > slot.covered && (covered > 0.08 || tick) {
+                *slot = StripColumn { covered, fill: Some(fill) };
             }
             column += 1.0;
         }
@@ -66,8 +75,8 @@ impl Strip {
     pub(super) fn add_pending(&mut self, from: u64, to: u64, span: usize) {
         let (from, to) = self.columns_of(from, to);
         for column in from.floor() as usize..to.ceil().max(0.0) as usize {
-            if let Some(slot) = self.columns.get_mut(column).filter(|slot| slot.1.is_none()) {
-                slot.1 = Some(Fill { colour: FAINT, glyph: "╌", look: Look::Dashes, span });
+            if let Some(slot) = self.columns.get_mut(column).filter(|slot| slot.fill.is_none()) {
+                slot.fill = Some(Fill { colour: FAINT, glyph: "╌", look: Look::Dashes, span });
             }
         }
     }
@@ -77,8 +86,8 @@ impl Strip {
     pub(super) fn draw(&self, paint: &mut Paint<'_>, labels: &dyn Fn(usize) -> Vec<String>) {
         let (mut x, height) = (0, paint.height());
         while x < self.columns.len() {
-            let fill = self.columns[x].1;
-            let same = self.columns[x..].iter().take_while(|column| column.1 == fill).count();
+            let fill = self.columns[x].fill;
+            let same = self.columns[x..].iter().take_while(|column| column.fill == fill).count();
             match fill {
                 Some(fill) => run(&mut paint.part(x as u16, 0, same as u16, height), fill, labels(fill.span)),
                 None => paint.run(x as u16, height / 2, same as u16, "·", ink(FAINT)),
