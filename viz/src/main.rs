@@ -27,8 +27,8 @@ const SPEED: f64 = 0.1;
 const SHIPPED: &[u8] = include_bytes!("../recordings/zero3.events");
 
 fn main() -> ExitCode {
-    // A write beyond `ulimit -f` then fails with an error that names the file. If the system refuses
-    // that, the limit still ends the process.
+    // A write beyond `ulimit -f` then fails with an error that names the file. If the system
+    // refuses that, the limit still ends the process.
     let _ = flag::register(SIGXFSZ, Arc::default());
     let cli = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = cli.unwrap_or_else(|error| shell::exit(&error));
@@ -41,7 +41,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns 1 if the program could not do its work, 2 if it was given the wrong flags, files or environment.
+/// Returns 1 if the program could not do its work, 2 if it was given the wrong flags, files or
+/// environment.
 fn code(error: &(dyn Error + 'static)) -> u8 {
     match error.downcast_ref() {
         Some(ScreenError::NoTerminal) => 2,
@@ -91,8 +92,8 @@ fn open(files: &[PathBuf]) -> Result<Vec<Player>, RecordingError> {
     files.iter().map(|file| Player::recorded(Recording::open(file)?)).collect()
 }
 
-/// True if `run` names a recording, also one that cannot be read, and not a run in progress. A folder
-/// or socket with the name of a run is not taken for a recording.
+/// True if `run` names a recording, also one that cannot be read, and not a run in progress. A
+/// folder or socket with the name of a run is not taken for a recording.
 fn is_recording(run: &Path) -> bool {
     fs::metadata(run).is_ok_and(|found| !found.is_dir() && !found.file_type().is_socket())
 }

@@ -30,8 +30,8 @@ pub fn check(recordings: &[impl AsRef<Path>], out: &Path) -> Result<(), String> 
     }
 }
 
-/// Returns an error if the outputs of two flags are one file. Several outputs may go to one terminal
-/// or pipe.
+/// Returns an error if the outputs of two flags are one file. Several outputs may go to one
+/// terminal or pipe.
 ///
 /// # Errors
 /// A sentence that names the flags and the file.

@@ -99,8 +99,8 @@ impl Rule {
         }
     }
 
-    /// Returns a number of ranks that fits the batch, or `ranks`, the default, if none does. Warns if
-    /// it is not the default.
+    /// Returns a number of ranks that fits the batch, or `ranks`, the default, if none does. Warns
+    /// if it is not the default.
     fn choose_ranks(&self, ranks: usize, findings: &mut Findings) -> usize {
         let Some(fitting) = self.fitting(ranks).filter(|&fitting| fitting != ranks) else { return ranks };
         let Findings { file, warnings, .. } = findings;

@@ -173,8 +173,8 @@ impl Key {
         self.path.rsplit('.').next().unwrap_or(self.path)
     }
 
-    /// Returns `value` as DeepSpeed and YAML convert it: a number or truth value that is written as text,
-    /// 0 and 1 for truth values.
+    /// Returns `value` as DeepSpeed and YAML convert it: a number or truth value that is written as
+    /// text, 0 and 1 for truth values.
     pub(crate) fn converted(&self, value: &Node) -> Node {
         let text = value.as_text().map_or("", str::trim);
         let converted = match self.kind {

@@ -201,7 +201,8 @@ impl Reader<'_> {
         self.findings.warnings.push(warning);
     }
 
-    /// Checks the value of `path`, which the file writes as `written`, follows other names, and adds it.
+    /// Checks the value of `path`, which the file writes as `written`, follows other names, and
+    /// adds it.
     fn row(&mut self, key: &'static Key, written: &Written, path: &str, value: &Node) {
         if key.path != path && path.starts_with("deepspeed_config.") {
             self.warn(format!(

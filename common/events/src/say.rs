@@ -54,8 +54,8 @@ fn noted(written: std::io::Result<()>) {
 }
 
 /// Writes `text` from another source to standard output, at once and as it is. Returns false if the
-/// other end is closed. At a terminal, control characters other than newline and tab are escaped, as
-/// in `\x1b`, so that the text cannot control the terminal.
+/// other end is closed. At a terminal, control characters other than newline and tab are escaped,
+/// as in `\x1b`, so that the text cannot control the terminal.
 pub fn foreign(text: &str) -> bool {
     let mut out = std::io::stdout();
     let text = if out.is_terminal() { visible(text) } else { text.to_string() };

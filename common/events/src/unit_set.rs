@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 /// A set of units. Clones share it.
 ///
-/// Neighbours in a bucket need not be neighbours in the model: buckets of persistent units leave out
-/// the units between them.
+/// Neighbours in a bucket need not be neighbours in the model: buckets of persistent units leave
+/// out the units between them.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct UnitSet {
     /// First and last unit of each run of neighbours, in ascending order. At least one unit lies

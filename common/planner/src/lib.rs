@@ -1,8 +1,8 @@
 //! The planner: what a model needs in every stage of ZeRO, in tables.
 //!
 //! [`prediction`] computes, this crate prints: the `planner` program's [report], the ZeRO paper's
-//! [table 1](paper), [DeepSpeed's estimators](estimators), the traffic of a step in [sweeps] over the
-//! model, and popular [claims] about ZeRO next to the computed facts.
+//! [table 1](paper), [DeepSpeed's estimators](estimators), the traffic of a step in [sweeps] over
+//! the model, and popular [claims] about ZeRO next to the computed facts.
 //!
 //! Sizes are in bytes unless a name says otherwise; GB = 10⁹ bytes.
 

@@ -110,8 +110,8 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
     Ok(Prediction { ranks: (0..ranks).map(of_rank).collect(), calls, units: partition.units, peak, theory })
 }
 
-/// Returns the peak bytes of a rank of `job` in each place, the same for all ranks, if every step is
-/// skipped because gradients overflow.
+/// Returns the peak bytes of a rank of `job` in each place, the same for all ranks, if every step
+/// is skipped because gradients overflow.
 ///
 /// # Errors
 /// [`InvalidJob`] if no run can have these numbers.

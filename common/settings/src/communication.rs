@@ -123,7 +123,8 @@ impl Communication {
         }
     }
 
-    /// Returns how gradients are reduced in buckets. `last` is the unit whose gradients are complete last.
+    /// Returns how gradients are reduced in buckets. `last` is the unit whose gradients are
+    /// complete last.
     pub fn reductions(&self, precision: Precision, partition: &Partition, last: UnitId) -> BucketOptions {
         BucketOptions {
             capacity: self.reduce_bucket.unwrap_or(partition.largest()),
@@ -134,7 +135,8 @@ impl Communication {
         }
     }
 
-    /// Returns how updated parameters are gathered in buckets. `last` is the unit that is updated last.
+    /// Returns how updated parameters are gathered in buckets. `last` is the unit that is updated
+    /// last.
     pub fn gathers(&self, precision: Precision, partition: &Partition, last: UnitId) -> BucketOptions {
         BucketOptions {
             capacity: self.allgather_bucket.unwrap_or(partition.largest()),

@@ -131,8 +131,8 @@ pub fn default_warmup(steps: u32) -> u32 {
 }
 
 impl Config {
-    /// Returns warnings: GPUs shared or loaded slowly, validation data that nothing measures, states
-    /// on a disk that is main memory.
+    /// Returns warnings: GPUs shared or loaded slowly, validation data that nothing measures,
+    /// states on a disk that is main memory.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         let between = match &self.process {
             Some(process) => process.warning.clone(),

@@ -36,8 +36,8 @@ const FORMS: [&str; 6] = [
     "in <stage>, <rank> <takes> the <state> of <unit>.",
 ];
 
-/// Splits a form at its first name: the words before it, the phrases that it stands for, and the rest
-/// of the form. `None` if it has no names.
+/// Splits a form at its first name: the words before it, the phrases that it stands for, and the
+/// rest of the form. `None` if it has no names.
 fn split(form: &str) -> Option<(&str, &'static [&'static str], &str)> {
     let (words, rest) = form.split_once('<')?;
     let (name, rest) = rest.split_once('>')?;

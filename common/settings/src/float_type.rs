@@ -37,7 +37,8 @@ impl PrecisionName {
         }
     }
 
-    /// Returns the precision that keeps elements of `dtype`, a float, and multiplies them unrounded.
+    /// Returns the precision that keeps elements of `dtype`, a float, and multiplies them
+    /// unrounded.
     pub const fn of(dtype: DType) -> Self {
         match dtype {
             DType::Bf16 => PrecisionName::Bf16,

@@ -52,7 +52,8 @@ impl Engine {
     /// them.
     ///
     /// # Errors
-    /// If they do not connect before the timeout or have different settings, or this build has no MPI.
+    /// If they do not connect before the timeout or have different settings, or this build has no
+    /// MPI.
     pub fn join(&self, position: &ProcessPosition, timeout: Duration, settings: String) -> Result<Joined> {
         let (rank, world_size) = (position.rank as u32, position.world_size as u32);
         match self {

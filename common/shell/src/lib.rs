@@ -1,5 +1,5 @@
-//! What the command lines of all programs have in common: how arguments are parsed, [tables](table),
-//! completions for shells, and a manual page.
+//! What the command lines of all programs have in common: how arguments are parsed,
+//! [tables](table), completions for shells, and a manual page.
 
 #![forbid(unsafe_code)]
 

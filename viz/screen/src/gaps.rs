@@ -82,8 +82,8 @@ impl Gaps {
         self.gaps.binary_search_by_key(&position, |gap| gap.position).is_ok()
     }
 
-    /// Returns until when the state after `position` events is incomplete; `None` if no gap makes it
-    /// so.
+    /// Returns until when the state after `position` events is incomplete; `None` if no gap makes
+    /// it so.
     pub fn incomplete(&self, position: u64) -> Option<IncompleteUntil> {
         let before = self.gaps.partition_point(|gap| gap.position < position);
         let latest = before.checked_sub(1).map(|latest| self.gaps[latest]);

@@ -49,9 +49,9 @@ const STOPS_WITHIN: Duration = Duration::from_secs(1);
 /// more than fits into memory.
 const LARGEST: (u16, u16) = (1000, 500);
 
-/// Returns the terminal that `crossterm` reads keys from: standard input or, if that is no terminal,
-/// the controlling terminal. Other systems than Linux cannot poll `/dev/tty`: standard output stands
-/// in for it.
+/// Returns the terminal that `crossterm` reads keys from: standard input or, if that is no
+/// terminal, the controlling terminal. Other systems than Linux cannot poll `/dev/tty`: standard
+/// output stands in for it.
 fn keyboard() -> io::Result<OwnedFd> {
     let (stdin, stdout) = (io::stdin(), io::stdout());
     if stdin.is_terminal() {
@@ -162,8 +162,8 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Draws a picture of the terminal's size, or of its upper left corner if the terminal is larger
-    /// than [`LARGEST`]. Writes only the cells that have changed.
+    /// Draws a picture of the terminal's size, or of its upper left corner if the terminal is
+    /// larger than [`LARGEST`]. Writes only the cells that have changed.
     pub(crate) fn draw(&mut self, app: &App) -> io::Result<()> {
         let (columns, rows) = terminal::size()?;
         let area = Rect { x: 0, y: 0, width: columns.min(LARGEST.0), height: rows.min(LARGEST.1) };
@@ -216,8 +216,9 @@ impl Screen {
         !polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
     }
 
-    /// Makes `crossterm` poll the keyboard again: after a resize it overlooks keys that arrived with
-    /// it until the next key. Setting the terminal's modes, even unchanged, wakes a blocked reader.
+    /// Makes `crossterm` poll the keyboard again: after a resize it overlooks keys that arrived
+    /// with it until the next key. Setting the terminal's modes, even unchanged, wakes a blocked
+    /// reader.
     pub(crate) fn wake_key_reader(&self) {
         // If the terminal is closed, `is_open` says so.
         let modes = tcgetattr(&self.keyboard);

@@ -1,5 +1,5 @@
-//! Draws a screen as an SVG picture: one rectangle per stretch of background, one text per stretch of
-//! words or other symbol.
+//! Draws a screen as an SVG picture: one rectangle per stretch of background, one text per stretch
+//! of words or other symbol.
 
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color, Modifier};

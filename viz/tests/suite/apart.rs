@@ -92,8 +92,8 @@ fn a_group_that_waits_is_drawn_so_beside_one_that_moves() {
     assert!(apart > 0, "it happens");
 }
 
-/// The ranks' own parts say which column is which run, without colours too, and have a row for every
-/// rank of any run; a rank that a run lacks has no values there.
+/// The ranks' own parts say which column is which run, without colours too, and have a row for
+/// every rank of any run; a rank that a run lacks has no values there.
 #[test]
 fn own_parts_name_their_runs_and_have_all_ranks() {
     let plain = Theme { depth: Depth::None, ascii: false };
@@ -125,8 +125,8 @@ fn own_parts_name_their_runs_and_have_all_ranks() {
     }
 }
 
-/// The streams of a run that hangs begin with the step in which it does, however long it has waited: a
-/// finished step takes a small part of that time.
+/// The streams of a run that hangs begin with the step in which it does, however long it has
+/// waited: a finished step takes a small part of that time.
 #[test]
 fn a_step_that_hangs_is_shown_from_its_beginning() {
     let mut run = SimulationPlan::new(3, 4).run();

@@ -64,7 +64,8 @@ impl Run {
         }
     }
 
-    /// Returns what `viz attach` lists, once that contains `text`: a busy run may not answer at once.
+    /// Returns what `viz attach` lists, once that contains `text`: a busy run may not answer at
+    /// once.
     fn expect_listed(&self, text: &str) -> String {
         let started = Instant::now();
         loop {

@@ -221,8 +221,8 @@ fn a_box_is_dismissed_only_once_it_is_there() {
     assert!(boxed(&app));
 }
 
-/// The latest event is followed where more may come, after the last rank's end too, and only looked at
-/// where none do.
+/// The latest event is followed where more may come, after the last rank's end too, and only looked
+/// at where none do.
 #[test]
 fn the_latest_event_is_followed_if_more_may_come() {
     let run = SimulationPlan::new(2, 2).run();
@@ -473,8 +473,8 @@ fn a_run_seen_late_is_whole_from_then_on() {
     assert_eq!(late.timeline().state.history, whole.player().timeline().state.history);
 }
 
-/// With 64 ranks, `o` brings those to the front for which the others waited longest. Moving down goes
-/// on in that order, and every list says which order it has.
+/// With 64 ranks, `o` brings those to the front for which the others waited longest. Moving down
+/// goes on in that order, and every list says which order it has.
 #[test]
 fn ranks_are_listed_by_number_or_the_slowest_first() {
     let mut app = made_up(&SimulationPlan::new(3, 64));

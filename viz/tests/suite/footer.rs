@@ -113,7 +113,8 @@ fn a_prompt_tells_how_it_is_closed() {
     shows(&app, "there is no step 9, recorded · esc closes", "quit");
 }
 
-/// Every key that does something stands in the list of keys, which is no wider than 80 columns allow.
+/// Every key that does something stands in the list of keys, which is no wider than 80 columns
+/// allow.
 #[test]
 fn every_key_is_listed() {
     let named = |key: char| {

@@ -214,8 +214,8 @@ fn units_apart_are_named_by_their_runs() {
     assert_eq!(named(&[0, 2, 4]), format!("{}, {} and 1 more", name(0), name(2)));
 }
 
-/// The shortest form of a sentence names all units of a collective, though commas separate them, and
-/// columns are counted, not characters.
+/// The shortest form of a sentence names all units of a collective, though commas separate them,
+/// and columns are counted, not characters.
 #[test]
 fn a_short_sentence_keeps_the_list_of_units() {
     let mut run = SimulationPlan::new(3, 4).run();

@@ -47,8 +47,8 @@ fn narrow_screens_show_less() {
     }
 }
 
-/// On the smallest screen every view has its most important numbers, and no word is cut; a smaller one
-/// says what is needed.
+/// On the smallest screen every view has its most important numbers, and no word is cut; a smaller
+/// one says what is needed.
 #[test]
 fn the_smallest_screen_is_of_use() {
     let shown = |view: View| rows(&app("zero3", view), 40, 10).join("\n");
@@ -232,8 +232,8 @@ fn runs_of_one_stage_are_told_apart_by_their_titles() {
     assert!(rows(&app, 80, 24)[0].contains("run 3 of 3 third"), "{}", rows(&app, 80, 24)[0]);
 }
 
-/// However long the runs' names and however narrow the screen, a comparison's verdict on the losses is
-/// whole.
+/// However long the runs' names and however narrow the screen, a comparison's verdict on the losses
+/// is whole.
 #[test]
 fn the_verdict_on_the_losses_is_never_cut() {
     let dir = tempfile::tempdir().unwrap();

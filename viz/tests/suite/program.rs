@@ -16,8 +16,8 @@ fn viz(arguments: &[&str], runtime: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_viz")).args(arguments).env("XDG_RUNTIME_DIR", runtime).output().unwrap()
 }
 
-/// Returns the error: an output that cannot be written exits with 1, wrong flags, files or environment
-/// with 2.
+/// Returns the error: an output that cannot be written exits with 1, wrong flags, files or
+/// environment with 2.
 fn fails(arguments: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let output = viz(arguments, dir.path());

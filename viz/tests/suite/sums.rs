@@ -98,8 +98,8 @@ fn the_step_shown_is_the_latest_of_any_rank() {
     }
 }
 
-/// While some ranks have not finished the last step, there is no verdict on its bytes, and it is not
-/// compared with theory: no moment of a correct run differs from it.
+/// While some ranks have not finished the last step, there is no verdict on its bytes, and it is
+/// not compared with theory: no moment of a correct run differs from it.
 #[test]
 fn no_step_differs_from_theory_before_every_rank_has_finished_it() {
     for stage in STAGES.into_iter().chain(SPECIAL) {

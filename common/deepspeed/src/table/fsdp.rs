@@ -112,8 +112,8 @@ fn offload(args: &mut TrainArgs, value: &Node) {
     }
 }
 
-/// Sets the strategy. Hybrid sharding is within a machine unless a flag says otherwise. Processes whose
-/// launcher gives no count per machine count as one each; they need `--shard-group-size`.
+/// Sets the strategy. Hybrid sharding is within a machine unless a flag says otherwise. Processes
+/// whose launcher gives no count per machine count as one each; they need `--shard-group-size`.
 fn shard(args: &mut TrainArgs, value: &Node) {
     let strategy = match word(value).as_str() {
         "SHARD_GRAD_OP" | "2" | "FALSE" => Strategy::ShardGradOp,

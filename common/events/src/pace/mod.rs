@@ -276,7 +276,8 @@ impl Pace {
         self.held_by_now()
     }
 
-    /// Returns the same time as [`Pace::paused`]. The caller has locked the gate, or no rank is held.
+    /// Returns the same time as [`Pace::paused`]. The caller has locked the gate, or no rank is
+    /// held.
     fn held_by_now(&self) -> Duration {
         Duration::from_nanos(self.frozen.load(Ordering::Acquire)) + self.quiet()
     }

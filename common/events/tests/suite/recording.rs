@@ -169,7 +169,7 @@ fn a_recording_gets_its_name_when_it_is_complete() {
 
 /// A reader follows the file from its first frame on, under its temporary and its final name.
 #[test]
-fn a_growing_recording_is_read_on_across_its_renaming() {
+fn a_growing_recording_is_read_across_its_renaming() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.events");
     fs::write(dir.path().join("run.events-notes.partial"), "another file").unwrap();

@@ -12,8 +12,8 @@ use shell::table::{Format, Table};
 const SHOWN_CHANGES: usize = 3;
 
 impl Report {
-    /// Returns the report as text under a title of three to six lines: three tables, up to four about
-    /// offloaded states, and one about changes where the last stage does not fit.
+    /// Returns the report as text under a title of three to six lines: three tables, up to four
+    /// about offloaded states, and one about changes where the last stage does not fit.
     pub fn render(&self, format: Format) -> String {
         let tables = std::iter::once(self.memory()).chain(self.beyond()).chain([self.traffic(), self.fits()]);
         let tables = tables.chain(self.to_fit());

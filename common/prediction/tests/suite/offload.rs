@@ -216,8 +216,8 @@ fn staging_buffers() {
 /// them from disk if the previous update continues until then.
 #[test]
 fn gathers_fetch_shards() {
-    // Backward finds the head gathered, and the last two blocks' shards in buffers. The third buffer
-    // was the head's.
+    // Backward finds the head gathered, and the last two blocks' shards in buffers. The third
+    // buffer was the head's.
     let step = 2 * SLICES - 8_224 - 2 * BLOCK;
     let pages = 2 * (8 + 4 * 53) + 9 - 2 * 53;
     for (place, on_disk) in [(Host, 0), (Disk, 1)] {

@@ -89,8 +89,8 @@ impl Program {
     }
 }
 
-/// Moves the flags about the terminal from before a subcommand, where `clap` refuses those of a run,
-/// to the end.
+/// Moves the flags about the terminal from before a subcommand, where `clap` refuses those of a
+/// run, to the end.
 fn display_last(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let length = |words: &[OsString]| match words {
         [flag, _, ..] if flag == "--colors" => 2,

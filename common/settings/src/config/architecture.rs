@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 /// The model that a run trains by default.
 pub const DEFAULT_MODEL: &str = "tiny";
 
-/// Returns the model of the `--init-from` weights, or else the one that `--model` names, or else that
-/// of the checkpoint to resume, or else [`DEFAULT_MODEL`], with the micro-batch shape that the flags
-/// give.
+/// Returns the model of the `--init-from` weights, or else the one that `--model` names, or else
+/// that of the checkpoint to resume, or else [`DEFAULT_MODEL`], with the micro-batch shape that the
+/// flags give.
 ///
 /// # Errors
 /// A usage failure that names the flag, the preset or the file.

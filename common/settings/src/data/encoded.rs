@@ -1,5 +1,5 @@
-//! Encodes text before a run, to a temporary file of 32-bit ids. The file has no name, so it vanishes
-//! with the process.
+//! Encodes text before a run, to a temporary file of 32-bit ids. The file has no name, so it
+//! vanishes with the process.
 
 use super::progress::EncodingProgress;
 use super::source::{DataSource, PROMPT, TokenFormat};

@@ -79,7 +79,8 @@ pub struct App {
     pub prompt: Option<Prompt>,
     /// Whether the screen asks if the run should end or continue.
     pub confirming_quit: bool,
-    /// Whether the box over a finished or failed run has been dismissed. The same key shows it again.
+    /// Whether the box over a finished or failed run has been dismissed. The same key shows it
+    /// again.
     pub dismissed: bool,
     /// Whether the live run is held, by this screen or by another viewer.
     pub held: bool,

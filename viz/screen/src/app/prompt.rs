@@ -25,7 +25,8 @@ impl App {
                 Err(problem) => prompt.problem = Some(problem),
             },
             Keystroke::Erase => _ = prompt.typed.pop(),
-            // What was refused is not typed on: another number replaces it, and any other key closes it.
+            // What was refused is not typed on: another number replaces it, and any other key
+            // closes it.
             Keystroke::Character(typed) if refused => match typed {
                 ':' => prompt.typed.clear(),
                 'r' | 'R' | '0'..='9' => prompt.typed = typed.into(),

@@ -215,8 +215,8 @@ pub fn badge(colour: Color, theme: Theme) -> Style {
     }
 }
 
-/// Returns the style of the selected rank's name among others in bold: coloured, or reversed without
-/// colours.
+/// Returns the style of the selected rank's name among others in bold: coloured, or reversed
+/// without colours.
 pub fn selected(theme: Theme) -> Style {
     if theme.colours() { bold(ACCENT) } else { chosen(theme) }
 }

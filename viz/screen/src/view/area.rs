@@ -188,8 +188,8 @@ impl Area {
         inside
     }
 
-    /// Draws round numbers of bytes at the left edge of `paint`. The area covers all rows but the last,
-    /// which is the baseline.
+    /// Draws round numbers of bytes at the left edge of `paint`. The area covers all rows but the
+    /// last, which is the baseline.
     fn scale(&self, paint: &mut Paint<'_>) {
         let height = paint.height().saturating_sub(1);
         for y in 0..height {

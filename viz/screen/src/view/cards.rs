@@ -58,8 +58,8 @@ pub(super) fn place(rank: usize, ranks: usize, width: u16) -> (u16, u16) {
     (margin + rank * each, each - 1)
 }
 
-/// Returns the rank whose card is at `x`, `y`, where `ranks` cards, `per_row` in a row, fill as many
-/// columns as `size` has and each as many rows.
+/// Returns the rank whose card is at `x`, `y`, where `ranks` cards, `per_row` in a row, fill as
+/// many columns as `size` has and each as many rows.
 pub(super) fn at(ranks: usize, per_row: usize, size: (u16, u16), (x, y): (u16, u16)) -> Option<usize> {
     let covers = |&rank: &usize| {
         let (start, length) = place(rank % per_row, per_row, size.0);

@@ -69,8 +69,8 @@ fn tab_places(chosen: View, width: u16) -> impl Iterator<Item = (View, u16, Stri
     })
 }
 
-/// Returns the action of a click on `column`, `row` of a screen of `size` columns and rows, unless it
-/// is within the view.
+/// Returns the action of a click on `column`, `row` of a screen of `size` columns and rows, unless
+/// it is within the view.
 pub(super) fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option<Action> {
     let (width, rows) = (size.0, Rows::new(size.1));
     if row == rows.tabs {
@@ -144,8 +144,8 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     paint.text(x, 0, status.0, bold(status.1));
 }
 
-/// Writes the stages of `players` before column `end`, as many as fit, and an ellipsis for the others.
-/// Returns the column after them.
+/// Writes the stages of `players` before column `end`, as many as fit, and an ellipsis for the
+/// others. Returns the column after them.
 fn badges(players: &[&Player], end: u16, paint: &mut Paint<'_>) -> u16 {
     let (mut x, theme) = (1, paint.theme());
     for (number, player) in (1..).zip(players) {

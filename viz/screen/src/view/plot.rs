@@ -35,8 +35,8 @@ impl Range {
 /// Maximum number of points that are marked one by one.
 const FEW: usize = 24;
 
-/// Draws a line chart with labels of its ranges at the left and, if there is room, below. The points
-/// in `marks` have marks of their own.
+/// Draws a line chart with labels of its ranges at the left and, if there is room, below. The
+/// points in `marks` have marks of their own.
 pub(super) fn chart(paint: &mut Paint<'_>, points: &[(f64, f64)], marks: &[(f64, f64)]) {
     let all: Vec<(f64, f64)> = points.iter().chain(marks).copied().collect();
     let range = Range::around(&all);

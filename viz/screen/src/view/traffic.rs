@@ -225,8 +225,8 @@ fn against_theory(scene: &Scene, y: u16, paint: &mut Paint<'_>) -> u16 {
     y + 4
 }
 
-/// Returns whether the last step sent the expected bytes, in words and a colour. There is no verdict
-/// until every rank has finished it.
+/// Returns whether the last step sent the expected bytes, in words and a colour. There is no
+/// verdict until every rank has finished it.
 fn verdict(scene: &Scene, finished: &Sent) -> (String, Color) {
     if scene.now.ranks.len() == 1 {
         return ("one rank sends nothing".into(), DIM);

@@ -126,8 +126,8 @@ fn share_columns(columns: &mut Vec<Share>, width: u16) -> (u16, u16) {
     (start, each)
 }
 
-/// Draws how long each rank waited for each other one, if there is room below a table with a row per
-/// rank.
+/// Draws how long each rank waited for each other one, if there is room below a table with a row
+/// per rank.
 fn below(measured: &[Overlap], shown: &[usize], paint: &mut Paint<'_>) {
     let ranks = shown.len() as u16;
     let y = 2 + ranks + u16::from(paint.height() > 2 * ranks + 6);
