@@ -62,7 +62,8 @@ fn pieces(text: &str) -> Vec<(&str, &str)> {
     [("", first)].into_iter().chain(marked).collect()
 }
 
-/// Returns the paragraphs that a person wrote, without inline code, and the generated lines.
+/// Returns the paragraphs that a person wrote, without inline code and addresses, and the generated
+/// lines.
 fn divide(chapter: &str) -> (Vec<String>, Vec<&str>) {
     let (mut own, mut made) = (vec![String::new()], Vec::new());
     let (mut fence, mut place) = (false, false);
@@ -77,7 +78,7 @@ fn divide(chapter: &str) -> (Vec<String>, Vec<&str>) {
             made.push(line);
             continue;
         }
-        let words = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
+        let words = without_addresses(&line.split('`').step_by(2).collect::<Vec<_>>().join("`"));
         let is_numbered = line.split_once(". ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
         let begins = line.is_empty() || line.starts_with(['*', '-', '|', '#']) || is_numbered;
         match own.last_mut() {
@@ -86,6 +87,14 @@ fn divide(chapter: &str) -> (Vec<String>, Vec<&str>) {
         }
     }
     (own, made)
+}
+
+/// Returns a line without the addresses of its links.
+fn without_addresses(line: &str) -> String {
+    let mut pieces = line.split("](");
+    let first = pieces.next().unwrap_or_default().to_string();
+    let after = |piece: &str| piece.split_once(')').map_or(String::new(), |(_, rest)| rest.into());
+    pieces.fold(first, |text, piece| text + "]" + &after(piece))
 }
 
 /// Returns the numbers of a text, each with the text after it.
@@ -136,6 +145,7 @@ mod tests {
             "<!--=-->2 × 22.9 MB = 45.8 MB<!--/-->, and 22.9<!--equation--> MB",
             "so <!--=-->2 ×\n3 = 6<!--/-->",
             "see `--x 12.5`",
+            "see [it](https://example.org/1234.5678) and [that](12345.md), 45.8<!--peak--> MB",
             "1. try\n\n   ```\n   x --bytes 12345\n   ```\n",
             "in 2020",
         ] {
@@ -148,6 +158,7 @@ mod tests {
         for (wrong, said) in [
             ("45.8 MB at its peak", "45.8 is not marked"),
             ("about 7 GB", "7 is not marked"),
+            ("[about](https://example.org) 7 GB", "7 is not marked"),
             ("12,345 tokens", "12,345 is not marked"),
             ("2 × 22.9 MB = 45.8 MB", "22.9 is not marked"),
             ("45.9<!--peak--> MB", "has \"peak\" and 45.9"),
