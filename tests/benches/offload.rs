@@ -11,15 +11,15 @@
 //! norm of all gradients, and goes on in the next forward: these two are one part, whose last block
 //! computes after all states have come; backward is the other, and its last block computes after
 //! all shards have come. What the last pieces of an update write may leave in backward, as many as
-//! have buffers; all others must have left before. The gradients of the last unit leave when nothing
-//! computes any more, and its shard, which their update changes first, comes while only the rest of
-//! the update computes. The real disk has no ways of its own for reads and writes, nor for each
-//! rank: there all bytes of all ranks take the time that the disk took, in the same rounds, for
-//! reads and writes of as many bytes at once.
+//! have buffers; all others must have left before. The gradients of the last unit leave when
+//! nothing computes any more, and its shard, which their update changes first, comes while only the
+//! rest of the update computes. The real disk has no ways of its own for reads and writes, nor for
+//! each rank: there all bytes of all ranks take the time that the disk took, in the same rounds,
+//! for reads and writes of as many bytes at once.
 //!
 //! Flags after `--`: `--model small`, `--batch-size 2`, `--gpus 2`, `--steps 5`, `--rounds 3`,
-//! `--parts update,host,disk,real`, `--precisions fp32,bf16` of the updates, `--with "FLAGS"` of all
-//! runs, and `--offload-dir DIR`. All but the updates are fp32.
+//! `--parts update,host,disk,real`, `--precisions fp32,bf16` of the updates, `--with "FLAGS"` of
+//! all runs, and `--offload-dir DIR`. All but the updates are fp32.
 
 use block::Block;
 use clap::{Parser, ValueEnum};
@@ -169,8 +169,8 @@ fn ratios(reports: &[Report], base: &[Report], of: fn(&Report) -> f64) -> Vec<f6
     reports.iter().zip(base).map(|(report, base)| of(report) / of(base)).collect()
 }
 
-/// The update in main memory beside the update in place, both in their step: what a rank fetches for
-/// the next forward, it fetches into one buffer.
+/// The update in main memory beside the update in place, both in their step: what a rank fetches
+/// for the next forward, it fetches into one buffer.
 fn update(flags: &Flags) {
     let title = format!("the update of {}, {} ranks", flags.model, flags.gpus);
     let mut table = Table::numbers(title, ["in place", "in main memory", "ratio (least to most)"]);

@@ -5,9 +5,9 @@
 //! threads. How much longer steps take while threads write. And, with training paused, how fast
 //! the bytes reach the disk, beside a `fio` that flushes, too.
 //!
-//! Flags after `--`: `--dir DIR`, `--model base`, `--gpus 4`, `--rounds 7`, `--period 8` (steps from
-//! save to save; half of them must be enough for a save), `--with "--batch-size 1 --seq-len 64"`, and
-//! `--parts background,paused`.
+//! Flags after `--`: `--dir DIR`, `--model base`, `--gpus 4`, `--rounds 7`, `--period 8` (steps
+//! from save to save; half of them must be enough for a save),
+//! `--with "--batch-size 1 --seq-len 64"`, and `--parts background,paused`.
 
 use clap::{Parser, ValueEnum};
 use prediction::Stage;

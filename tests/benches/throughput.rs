@@ -3,8 +3,8 @@
 //!
 //! Flags after `--`: `--models tiny,small`, `--stages zero0-ddp,zero1,zero2,zero3`, `--gpus 4`,
 //! `--threads 1`, `--steps 20`, `--rounds 3`, and `--peer "NAME=COMMAND"` for another trainer that
-//! prints a JSON line with `tokens_per_s`; rounds alternate between all of them, so that ratios hold on
-//! a noisy machine. `--with "NAME=FLAGS"` adds every stage once more, with further flags:
+//! prints a JSON line with `tokens_per_s`; rounds alternate between all of them, so that ratios
+//! hold on a noisy machine. `--with "NAME=FLAGS"` adds every stage once more, with further flags:
 //! `--with "bf16=--precision bf16"`; `--record` adds it recorded.
 
 use clap::Parser;

@@ -15,7 +15,8 @@ use trainer::Report;
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Has Open MPI keep its files in `dir`: two jobs that create its usual directory at the same time fail.
+/// Has Open MPI keep its files in `dir`: two jobs that create its usual directory at the same time
+/// fail.
 fn files_in(dir: &Path) -> String {
     format!("--mca orte_tmpdir_base {}", dir.display())
 }

@@ -188,8 +188,8 @@ impl Device {
         self.gpu().map_or(Ok(()), |runtime| runtime.synchronize())
     }
 
-    /// Returns a buffer of `len` elements in `place`. `memory` provides its bytes, or `None` if there is
-    /// no room.
+    /// Returns a buffer of `len` elements in `place`. `memory` provides its bytes, or `None` if
+    /// there is no room.
     fn buffer(
         &self,
         (place, class): (Place, Class),

@@ -1,6 +1,6 @@
-//! A counter-based generator of random numbers (Salmon et al., 2011): every number depends only on a
-//! key and its position, so that any part of a sequence can be computed alone. Only operations that
-//! IEEE 754 defines exactly are used, so all machines compute the same numbers.
+//! A counter-based generator of random numbers (Salmon et al., 2011): every number depends only on
+//! a key and its position, so that any part of a sequence can be computed alone. Only operations
+//! that IEEE 754 defines exactly are used, so all machines compute the same numbers.
 
 use crate::dispatch::vectorized;
 use std::f64::consts::{FRAC_PI_2, LN_2, SQRT_2};

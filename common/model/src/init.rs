@@ -1,7 +1,7 @@
 //! Seeded initial weights.
 //!
-//! Every element depends only on the seed, its tensor and its position. So each rank can compute the
-//! slice that it owns, and all stages and world sizes start from the same weights.
+//! Every element depends only on the seed, its tensor and its position. So each rank can compute
+//! the slice that it owns, and all stages and world sizes start from the same weights.
 
 use crate::{TensorId, TensorSpec};
 use device::random::{mix, normals};

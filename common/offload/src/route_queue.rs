@@ -48,8 +48,8 @@ impl RouteQueue {
     }
 
     /// Returns when `bytes` bytes that are ready at `ready` cross the route; `moved` is when they
-    /// were really copied. A simulated link carries them for latency + bytes / bandwidth, as soon as
-    /// it is free.
+    /// were really copied. A simulated link carries them for latency + bytes / bandwidth, as soon
+    /// as it is free.
     pub(crate) fn cross(&mut self, ready: Duration, bytes: u64, moved: Times) -> Times {
         let booked = self.book(ready, ready, bytes, Priority::InOrder);
         self.deliver(ready, booked, moved)

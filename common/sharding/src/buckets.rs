@@ -45,8 +45,8 @@ pub struct Buckets {
     issue: Issue,
     among: GroupSelector,
     options: BucketOptions,
-    /// True if a unit's result is this rank's slice of the sum alone, in f32: rounded already if the
-    /// group does not [sum exactly](Group::sums_exactly).
+    /// True if a unit's result is this rank's slice of the sum alone, in f32: rounded already if
+    /// the group does not [sum exactly](Group::sums_exactly).
     returns_f32_slice: bool,
     filling: Vec<(Origin, Buffer)>,
     in_flight: Option<Flight>,

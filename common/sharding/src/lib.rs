@@ -9,8 +9,8 @@
 //! * [`window`]: units that are gathered or in flight, and how far ahead to gather;
 //! * [`mesh`]: groups of neighbours, for hybrid sharding ([`ReplicaSum`]) and secondary shards;
 //! * [`gradients`]: sharded gradients, and what a rank does with a reduced slice;
-//! * [`optimizer`]: AdamW on any slice of the units: in place, in one call; or paged through buffers,
-//!   begun in that call and continued in the next forward;
+//! * [`optimizer`]: AdamW on any slice of the units: in place, in one call; or paged through
+//!   buffers, begun in that call and continued in the next forward;
 //! * [`placement`]: where model states are stored: on the device, in main memory or on disk;
 //! * [`precision`], [`loss_scale`]: element types, and the scale that keeps f16 gradients in range;
 //! * [`PassSpan`]: emits the start and the end of a pass over a unit;

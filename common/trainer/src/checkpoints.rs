@@ -140,8 +140,8 @@ fn token() -> String {
 mod tests {
     use super::checkpoints_to_add;
 
-    /// In the directory at a path of this length, there is room for the name of the lock, but for no
-    /// checkpoint's. Unlike a missing permission, that stops root, too.
+    /// In the directory at a path of this length, there is room for the name of the lock, but for
+    /// no checkpoint's. Unlike a missing permission, that stops root, too.
     #[test]
     #[cfg(target_os = "linux")]
     fn a_directory_where_no_checkpoint_can_be_created_is_refused() {

@@ -111,8 +111,8 @@ impl<F: FnMut(&str) -> bool> GrowingText<F> {
         }
     }
 
-    /// Shows the rest of the complete `text`; all of it, on a new line, if later tokens have changed
-    /// what was shown.
+    /// Shows the rest of the complete `text`; all of it, on a new line, if later tokens have
+    /// changed what was shown.
     fn finish(&mut self, text: &str) {
         match text.strip_prefix(self.shown.as_str()) {
             Some(rest) => (self.on_part)(rest),

@@ -34,8 +34,8 @@ pub(crate) struct LineFile {
 }
 
 impl LineFile {
-    /// Opens the file at `path`, which may be a terminal or a pipe. Before it appends to a file whose
-    /// last line is torn, it cuts that line and prints a warning.
+    /// Opens the file at `path`, which may be a terminal or a pipe. Before it appends to a file
+    /// whose last line is torn, it cuts that line and prints a warning.
     ///
     /// # Errors
     /// If it cannot be written, or the last line cannot be read.

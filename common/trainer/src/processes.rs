@@ -47,8 +47,8 @@ fn settings(plan: &Plan) -> String {
     format!("{} {}\n{lines}data: {data}", plan.stage.id, env!("CARGO_PKG_VERSION"))
 }
 
-/// Rewrites a `{:#?}` dump of a struct as one line per setting that names the fields around it, such
-/// as `corpus.eval_every: Some(2)`. Rank 0 shows the first line that differs.
+/// Rewrites a `{:#?}` dump of a struct as one line per setting that names the fields around it,
+/// such as `corpus.eval_every: Some(2)`. Rank 0 shows the first line that differs.
 fn setting_lines(dump: &str) -> String {
     let mut fields: Vec<&str> = Vec::new();
     let mut settings = String::new();

@@ -246,7 +246,8 @@ fn a_rank_that_hangs_in_nccl_is_named_after_the_timeout() {
 fn a_rank_that_its_disk_blocks_is_not_to_blame() {
     standin_or_return!(&[("STANDIN_GPUS", "3")]);
     nccl::allow_sharing();
-    // A block is excused for at most the timeout, so half of it is left for a machine with much to do.
+    // A block is excused for at most the timeout, so half of it is left for a machine with much to
+    // do.
     let (timeout, port) = (Duration::from_secs(3), free_port());
     let sums = world(3, timeout, |group, device| {
         let (rank, group) = (group.rank(), over_tcp(&group, device, port, timeout));

@@ -347,8 +347,8 @@ fn reductions_start_during_backward_last_unit_first() {
     }
 }
 
-/// A bucket's units need not be neighbours: persistent units are gathered together after the update,
-/// and gradients are reduced in the order in which backward computes them.
+/// A bucket's units need not be neighbours: persistent units are gathered together after the
+/// update, and gradients are reduced in the order in which backward computes them.
 #[test]
 fn collectives_name_the_units_that_they_move() {
     let shown = Shown::of(Stage::Zero3, "--param-persistence-threshold 36");

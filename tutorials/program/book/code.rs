@@ -1,7 +1,7 @@
 //! Finds items of the workspace's sources by name: the name is the marker.
 //!
-//! The sources are formatted, so an item ends at the first line with its own indentation that closes
-//! it. A JSON file is one item, `{`.
+//! The sources are formatted, so an item ends at the first line with its own indentation that
+//! closes it. A JSON file is one item, `{`.
 
 use std::path::Path;
 use trainer::{Failure, Result};

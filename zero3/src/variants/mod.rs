@@ -3,8 +3,8 @@
 //! * [`residency`]: does a gathered unit stay? FSDP's shard-grad-op, DeepSpeed's reuse distance and
 //!   persistent parameters;
 //! * [`source`]: from which shards does a pass gather, and among which ranks? ZeRO++'s hpZ, whose
-//!   second copy is in [`secondary`]; ZeRO-Infinity's shards beyond the device, which are fetched by
-//!   [`fetch`];
+//!   second copy is in [`secondary`]; ZeRO-Infinity's shards beyond the device, which are fetched
+//!   by [`fetch`];
 //! * [`prefetch`]: when does a pass gather ahead? FSDP's backward prefetch.
 //!
 //! Hybrid sharding has no file here: its groups are smaller ([`sharding::Mesh`]), and

@@ -121,8 +121,9 @@ mod swap_files {
         }
     }
 
-    /// Starts a run; returns it once all swap files are written, with their paths as the system shows
-    /// them: a buffered handle for each rank, and a direct one where the file system has direct I/O.
+    /// Starts a run; returns it once all swap files are written, with their paths as the system
+    /// shows them: a buffered handle for each rank, and a direct one where the file system has
+    /// direct I/O.
     fn running(directory: &Path, more: &str) -> (Run, Vec<PathBuf>) {
         let mut program = zero3(directory, &format!("--steps 100000 {more}"));
         let run = Run(program.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());

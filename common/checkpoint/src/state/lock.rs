@@ -139,7 +139,8 @@ impl Drop for RunLock {
             // A token that remains in the file counts as a dead owner's.
             let _ = self.file.set_len(0);
         }
-        // Closing the file is not enough: a child process between `fork` and `exec` still holds a copy.
+        // Closing the file is not enough: a child process between `fork` and `exec` still holds a
+        // copy.
         let _ = self.file.unlock();
     }
 }

@@ -1,8 +1,8 @@
 //! The file of one rank: ranges of tensor elements, each with all of its states.
 //!
 //! It is a safetensors file. A tensor `NAME.param`, `NAME.exp_avg` or `NAME.exp_avg_sq` holds a
-//! range of the elements of the model's tensor `NAME`, flattened. The metadata says which: `NAME` is
-//! `START..END`. Spaces pad the header, so that the data begins on a page.
+//! range of the elements of the model's tensor `NAME`, flattened. The metadata says which: `NAME`
+//! is `START..END`. Spaces pad the header, so that the data begins on a page.
 
 use crate::header::with_length;
 use model::{Layout, TensorId, TensorSpec, TrainingState};

@@ -280,8 +280,8 @@ fn a_fault_at_any_call_of_a_save_loses_nothing() {
         for (effect, saves) in effects {
             let save_with = &save_with;
             threads.spawn(move || {
-                // The system may move fewer bytes than it was asked to, so saves differ in their calls:
-                // the first save without that many ends the search.
+                // The system may move fewer bytes than it was asked to, so saves differ in their
+                // calls: the first save without that many ends the search.
                 for number in 1.. {
                     let (saved, calls) = save_with(number, effect);
                     if calls < number {
@@ -307,8 +307,8 @@ fn a_fault_at_any_call_of_a_resume_is_an_error() {
         let opened = faulty.names().and_then(|names| open(&faulty, &names[0]));
         (opened, faulty.disk().record().len() as u64)
     };
-    // What is read directly depends on where its memory begins, so resumes differ in their calls: the
-    // first without that many ends the search.
+    // What is read directly depends on where its memory begins, so resumes differ in their calls:
+    // the first without that many ends the search.
     for number in 1.. {
         let (opened, calls) = open_with(number, Effect::Error(std::io::ErrorKind::TimedOut));
         if calls < number {

@@ -152,9 +152,9 @@ impl Functions {
     /// Queues `transfers` as one operation.
     ///
     /// # Safety
-    /// `comm` is a communicator that is done with everything before, `membership` this rank's in it.
-    /// The buffers are whole, lie on the communicator's GPU, and stay there, untouched, until the
-    /// stream is past them. All ranks call with transfers that fit together.
+    /// `comm` is a communicator that is done with everything before, `membership` this rank's in
+    /// it. The buffers are whole, lie on the communicator's GPU, and stay there, untouched, until
+    /// the stream is past them. All ranks call with transfers that fit together.
     pub(crate) unsafe fn queue(
         &self,
         comm: Handle,

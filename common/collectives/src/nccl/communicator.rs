@@ -140,7 +140,8 @@ impl Communicator {
     /// Returns `None` without a colour.
     ///
     /// # Safety
-    /// Every rank calls it, with nothing queued; `membership` is this rank's in its new communicator.
+    /// Every rank calls it, with nothing queued; `membership` is this rank's in its new
+    /// communicator.
     pub(crate) unsafe fn split(
         &self,
         color: Option<usize>,

@@ -11,8 +11,9 @@ pub(super) fn ln(x: f32) -> f32 {
     libm::log(f64::from(x)) as f32
 }
 
-/// Elements whose powers are computed together. A power is a long chain of operations, each of which
-/// needs the one before; a core overlaps the chains of several vectors if they stand close together.
+/// Elements whose powers are computed together. A power is a long chain of operations, each of
+/// which needs the one before; a core overlaps the chains of several vectors if they stand close
+/// together.
 const TOGETHER: usize = 32;
 
 /// Returns e^x of each element to within 2 units in the last place; 0 for x < −86.9, where e^x is

@@ -66,10 +66,10 @@ fn shares<'a>(cpu: &Cpu, out: TileMut<'a>, a: Tile<'_>) -> Vec<Share<'a>> {
     shares
 }
 
-/// Returns the numbers of parts of the rows and of the columns: as many in all as possible, at most `parts`,
-/// and of those the numbers with which threads copy least. A part copies its columns' operand, and its
-/// rows' if that is stored `across` the depth; otherwise rows are mostly read in place, which takes
-/// roughly a quarter of the time.
+/// Returns the numbers of parts of the rows and of the columns: as many in all as possible, at most
+/// `parts`, and of those the numbers with which threads copy least. A part copies its columns'
+/// operand, and its rows' if that is stored `across` the depth; otherwise rows are mostly read in
+/// place, which takes roughly a quarter of the time.
 fn grid(parts: usize, rows: usize, columns: usize, across: bool) -> (usize, usize) {
     let most = |size: usize| (size / MULTIPLE).max(1);
     let grids = (1..=parts.clamp(1, most(rows))).map(|by_rows| {

@@ -31,8 +31,8 @@ fn long(to: &mut [u8], from: &[u8]) {
     /// Vectors of a line of a cache, and of a page.
     const LINE: usize = 64 / size_of::<Vector>();
     const PAGE: usize = 4096 / size_of::<Vector>();
-    /// A core fetches ahead within a page only, so a line of each of these pages is copied in turn, and
-    /// the same line of the next group fetched.
+    /// A core fetches ahead within a page only, so a line of each of these pages is copied in turn,
+    /// and the same line of the next group fetched.
     const PAGES: usize = 4;
     assert_eq!(to.len(), from.len(), "a copy between different lengths");
     // SAFETY: any bytes are an integer vector.

@@ -13,8 +13,8 @@ pub(super) fn prefetch(first: *const u8, len: usize) {
     }
 }
 
-/// Prefetches `len` bytes of each of `rows`, which start `stride` bytes apart, to the middle cache. Any
-/// address is valid. The inner loop goes down the rows, most of which have only a line or two.
+/// Prefetches `len` bytes of each of `rows`, which start `stride` bytes apart, to the middle cache.
+/// Any address is valid. The inner loop goes down the rows, most of which have only a line or two.
 pub(super) fn prefetch_rows(first: *const u8, stride: usize, rows: Range<usize>, len: usize) {
     for at in (0..len).step_by(LINE) {
         for row in rows.clone() {

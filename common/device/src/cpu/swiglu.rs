@@ -11,8 +11,8 @@ use crate::shapes::RowShape;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 
-/// Elements of a row per chunk. While one is computed, the same chunk of the next row is prefetched:
-/// a core's own prefetching stops at the end of a page.
+/// Elements of a row per chunk. While one is computed, the same chunk of the next row is
+/// prefetched: a core's own prefetching stops at the end of a page.
 const CHUNK: usize = 128;
 
 /// Returns the elements `chunk` of row `row`.

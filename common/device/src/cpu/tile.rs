@@ -57,8 +57,8 @@ impl<'a> Tile<'a> {
         matches!(self.source, Floats::Bf16(_))
     }
 
-    /// Prefetches some stored rows, which need not be there. They may lie on different pages, where a
-    /// core's own prefetching stops.
+    /// Prefetches some stored rows, which need not be there. They may lie on different pages, where
+    /// a core's own prefetching stops.
     pub(super) fn prefetch_rows(&self, rows: Range<usize>) {
         let (source, stride) = self.stored();
         let size = source.size();
@@ -123,9 +123,9 @@ impl<'a> TileMut<'a> {
         each_width!(self, TileMut(x) as TileMut => x.at(rows, columns))
     }
 
-    /// Calls `f` with a matrix to write sums to, whose columns are whole vectors of `width`: the tile
-    /// itself if it is f32 and has such columns, otherwise `scratch`, which is then rounded to the
-    /// tile.
+    /// Calls `f` with a matrix to write sums to, whose columns are whole vectors of `width`: the
+    /// tile itself if it is f32 and has such columns, otherwise `scratch`, which is then rounded to
+    /// the tile.
     pub(super) fn overwrite(&mut self, scratch: &mut [f32], width: usize, f: impl FnOnce(Grid<'_, f32>)) {
         let (rows, columns) = self.shape();
         if let TileMut::F32(x) = self

@@ -9,8 +9,8 @@ use std::ops::Range;
 /// Partial sums and inputs of a block.
 type Block = [f32; TreeSum::BLOCK];
 
-/// Computes sums over ranks in f32 over a balanced binary tree, a block of at most [`TreeSum::BLOCK`]
-/// elements at a time.
+/// Computes sums over ranks in f32 over a balanced binary tree, a block of at most
+/// [`TreeSum::BLOCK`] elements at a time.
 ///
 /// Ranks split at the largest power of two below their count, so (0+1)+2 for three, ((0+1)+(2+3))+4
 /// for five: aligned power-of-two groups are subtrees. Each element is summed by itself, so the
@@ -37,8 +37,8 @@ impl TreeSum {
     /// rank's `len` floats.
     ///
     /// # Panics
-    /// If `ranks` is 0, `len` exceeds [`TreeSum::BLOCK`], the type is not a float's, or `read` returns fewer
-    /// than `len` elements or bytes that are not aligned to them.
+    /// If `ranks` is 0, `len` exceeds [`TreeSum::BLOCK`], the type is not a float's, or `read`
+    /// returns fewer than `len` elements or bytes that are not aligned to them.
     pub fn exact<'a>(&mut self, len: usize, ranks: usize, read: &dyn Fn(usize) -> &'a [u8]) -> &[f32] {
         let dtype = self.dtype;
         let read = |rank: usize| Floats::from_bytes(dtype, read(rank));

@@ -81,8 +81,8 @@ impl Helpers {
         Helpers { shared, helpers, turn: Mutex::new(()) }
     }
 
-    /// Calls `job` with 0 on this thread and with 1.. on at most `helpers` helpers, and blocks until all
-    /// have returned.
+    /// Calls `job` with 0 on this thread and with 1.. on at most `helpers` helpers, and blocks
+    /// until all have returned.
     fn run(&self, helpers: usize, job: &(dyn Fn(usize) + Sync)) {
         let _turn = lock(&self.turn);
         let helpers = helpers.min(self.helpers.len());
@@ -121,8 +121,8 @@ fn help(shared: &Shared, number: usize) {
     }
 }
 
-/// Blocks until there is a job after number `seen` for helper `number`; returns `None` if the threads
-/// must end.
+/// Blocks until there is a job after number `seen` for helper `number`; returns `None` if the
+/// threads must end.
 fn next_job(shared: &Shared, number: usize, seen: &mut u64) -> Option<Job> {
     loop {
         let state = shared.wait(&shared.started, || shared.jobs.load(Ordering::Acquire) != *seen);

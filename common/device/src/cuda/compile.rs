@@ -27,7 +27,8 @@ pub(super) struct Architecture {
 }
 
 impl Architecture {
-    /// `sm_86` for 8.6. For 9.0 it is `sm_90a`, with the products of warpgroups that later ones lack.
+    /// `sm_86` for 8.6. For 9.0 it is `sm_90a`, with the products of warpgroups that later ones
+    /// lack.
     fn label(self) -> String {
         let Architecture { major, minor } = self;
         format!("sm_{major}{minor}{}", if (major, minor) == (9, 0) { "a" } else { "" })

@@ -94,8 +94,8 @@ impl Blas {
         Ok(Blas { handle, workspace, tf32, plans: Mutex::default() })
     }
 
-    /// Queues a product on `stream`. The library is allowed to round f32 to bf16 where that is asked
-    /// for; `gpu-check` finds out whether it does.
+    /// Queues a product on `stream`. The library is allowed to round f32 to bf16 where that is
+    /// asked for; `gpu-check` finds out whether it does.
     pub(super) fn multiply(&self, stream: &Stream, product: Matmul<Operand, Operand>) -> Result<()> {
         let Matmul { out, a, b, addend, rounding } = product;
         let (one, beta) = (1.0f32, if let Addend::Zero = addend { 0.0f32 } else { 1.0 });

@@ -85,8 +85,8 @@ impl Stocks {
         stocks.push(Arc::downgrade(stock));
     }
 
-    /// Frees blocks that ranks keep for reuse, until `needed` bytes are free or none is left: those of
-    /// `own` first, and large ones before small ones.
+    /// Frees blocks that ranks keep for reuse, until `needed` bytes are free or none is left: those
+    /// of `own` first, and large ones before small ones.
     fn release(&self, context: &Context, own: &Arc<Mutex<Stock>>, mut needed: usize) -> Result<()> {
         let mut stocks: Vec<_> = lock(&self.all).iter().filter_map(Weak::upgrade).collect();
         stocks.sort_by_key(|stock| !Arc::ptr_eq(stock, own));

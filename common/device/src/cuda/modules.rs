@@ -36,7 +36,8 @@ unsafe impl Send for Modules {}
 unsafe impl Sync for Modules {}
 
 impl Modules {
-    /// Loads the machine code of every source, in [`Source::ALL`](super::kernels::Source::ALL)'s order.
+    /// Loads the machine code of every source, in [`Source::ALL`](super::kernels::Source::ALL)'s
+    /// order.
     pub(super) fn load(context: Arc<Context>, images: &[Vec<u8>]) -> Result<Self> {
         let _wait = ContextWait::begin();
         let mut loaded = Modules { context, modules: Vec::new(), functions: HashMap::new() };

@@ -4,10 +4,10 @@ use events::cpu;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// The time after a reading of the thread's clock for which the wall clock continues it. Reading the
-/// thread's clock is a system call, which takes as long as a small kernel. A thread that is taken
-/// off the processor mostly returns later than this; if it returns sooner, at most this time is
-/// counted that it did not compute.
+/// The time after a reading of the thread's clock for which the wall clock continues it. Reading
+/// the thread's clock is a system call, which takes as long as a small kernel. A thread that is
+/// taken off the processor mostly returns later than this; if it returns sooner, at most this time
+/// is counted that it did not compute.
 const CONTINUED: Duration = Duration::from_micros(20);
 
 thread_local! {

@@ -163,7 +163,8 @@ impl Meter {
         self.return_to(&[Spent::default(); Kind::ALL.len()])
     }
 
-    /// Sets all counts to those of `spent`, in [`Kind::ALL`]'s order. Blocks until queued work is done.
+    /// Sets all counts to those of `spent`, in [`Kind::ALL`]'s order. Blocks until queued work is
+    /// done.
     pub(crate) fn return_to(&self, spent: &[Spent]) -> Result<()> {
         self.spent()?;
         lock(&self.totals).spent.copy_from_slice(spent);

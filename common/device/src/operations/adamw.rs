@@ -22,7 +22,8 @@ pub struct AdamW {
 }
 
 operation! {
-    /// One AdamW update of f32 weights: `master`, `momentum` and `variance` in place from `gradients`.
+    /// One AdamW update of f32 weights: `master`, `momentum` and `variance` in place from
+    /// `gradients`.
     pub struct AdamWUpdate {
         /// Output, in the same pass: the new master weights rounded to its type.
         parameters: Option<W> = floats(len),

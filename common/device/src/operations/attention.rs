@@ -6,8 +6,8 @@ use crate::rotation::RopeScaling;
 use crate::shapes::AttentionShape;
 
 operation! {
-    /// `out = softmax(q · kᵀ / √head_dim + causal mask) · v`. All operands but `log_sum` have one type
-    /// on a GPU.
+    /// `out = softmax(q · kᵀ / √head_dim + causal mask) · v`. All operands but `log_sum` have one
+    /// type on a GPU.
     pub struct Attention {
         /// Output `[batch · tokens, heads · head_dim]`.
         out: W = floats(shape.rows() * shape.width()),

@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread;
 
-/// Returns the architectures to compile `source` for: the oldest supported one, and one for each other
-/// variant of its code. Most sources differ from compute capability 8.0 on alone, those of warpgroups at
-/// 9.0 alone. How many registers attention on tensor cores takes differs between all that run it.
+/// Returns the architectures to compile `source` for: the oldest supported one, and one for each
+/// other variant of its code. Most sources differ from compute capability 8.0 on alone, those of
+/// warpgroups at 9.0 alone. How many registers attention on tensor cores takes differs between all
+/// that run it.
 fn architectures(source: Source) -> &'static [&'static str] {
     match source {
         Source::AttentionMma => &["sm_75", "sm_80", "sm_100"],

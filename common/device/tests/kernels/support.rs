@@ -42,8 +42,9 @@ impl Setting {
     }
 }
 
-/// A device that keeps freed blocks full of NaN, so that most scratch memory of up to a MiB starts as
-/// NaN: its contents are unspecified. A kernel's scratch is a freed block whose size is a power of two.
+/// A device that keeps freed blocks full of NaN, so that most scratch memory of up to a MiB starts
+/// as NaN: its contents are unspecified. A kernel's scratch is a freed block whose size is a power
+/// of two.
 pub(crate) fn device(threads: usize) -> Device {
     let device = Device::cpu(Ledger::new(Emitter::silent(0), None), threads);
     for bytes in (8..=20).map(|power| 1 << power) {

@@ -131,8 +131,8 @@ impl Transfers {
         Ok(())
     }
 
-    /// True if the rank would wait for `crossing`, a copy to the device. Always false on a GPU, whose
-    /// next kernels wait instead.
+    /// True if the rank would wait for `crossing`, a copy to the device. Always false on a GPU,
+    /// whose next kernels wait instead.
     pub fn would_wait(&self, crossing: &Crossing) -> bool {
         self.device_in_main_memory() && !self.has_crossed(crossing)
     }

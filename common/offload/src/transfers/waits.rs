@@ -45,8 +45,8 @@ impl Transfers {
         storage::Error { call, path, offset, cause: io::Error::new(io::ErrorKind::TimedOut, words) }.into()
     }
 
-    /// Ends all waits for simulated links at once from now on: the run ends, and transfers in flight
-    /// are not wanted.
+    /// Ends all waits for simulated links at once from now on: the run ends, and transfers in
+    /// flight are not wanted.
     pub fn wind_down(&self) {
         self.winding_down.set(true);
     }

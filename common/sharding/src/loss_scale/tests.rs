@@ -31,7 +31,8 @@ fn the_scale_follows_deepspeeds() {
         ("....", &[16., 16., 16., 16., 32.]),
         (".......", &[16., 16., 16., 16., 32., 32., 32., 64.]),
         ("xxx", &[16., 16., 8., 4.]),
-        // A clean step does not fill the hysteresis; a clean window, which follows a first step, does.
+        // A clean step does not fill the hysteresis; a clean window, which follows a first step,
+        // does.
         ("x.x", &[16., 16., 16., 8.]),
         ("x...x", &[16., 16., 16., 16., 16., 8.]),
         ("x....x", &[16., 16., 16., 16., 16., 32., 32.]),

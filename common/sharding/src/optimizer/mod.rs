@@ -1,5 +1,5 @@
-//! The optimizer of a rank: AdamW on its slice of every unit, in one call over all of them. An update
-//! of states beyond the device continues after that call.
+//! The optimizer of a rank: AdamW on its slice of every unit, in one call over all of them. An
+//! update of states beyond the device continues after that call.
 
 mod paging;
 mod shard;

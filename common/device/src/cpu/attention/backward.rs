@@ -214,14 +214,14 @@ impl BackwardBlock<'_> {
         }
     }
 
-    /// Adds scoresᵀ · `columns` `[queries, head_dim]` to `sums` `[keys, head_dim]`, for all keys that the
-    /// block sees. A tile of keys starts at the first query that sees any of them.
+    /// Adds scoresᵀ · `columns` `[queries, head_dim]` to `sums` `[keys, head_dim]`, for all keys
+    /// that the block sees. A tile of keys starts at the first query that sees any of them.
     fn add_by_key(&self, sums: &mut [f32], scores: &[f32], columns: &Panels<'_>) {
         let Sizes { head_dim, instructions, .. } = self.head.sizes;
         let (stride, padded) = (self.head.sizes.stride(), self.head.sizes.padded());
         let mut sums = Grid::new(sums, self.rows.end, padded, padded);
-        // The keys before the block and its own first tile all start at its first query, so they are one
-        // call. Scores of keys behind a query are 0.
+        // The keys before the block and its own first tile all start at its first query, so they
+        // are one call. Scores of keys behind a query are 0.
         let upper = (self.rows.start + instructions.rows()).min(self.rows.end);
         for keys in iter::once(0..upper).chain(blocks(upper..self.rows.end, instructions.rows())) {
             let first = keys.start.max(self.rows.start);
@@ -248,8 +248,9 @@ impl BackwardBlock<'_> {
 }
 
 /// Turns the scores of some queries into probabilities, and `dscores`, the gradient of the
-/// probabilities, into that of the raw scores. `dout` and `out` are `[queries, head_dim]`, `log_sum`
-/// is `[queries]`. Behind a query both become 0, up to key `end` and the end of its vector.
+/// probabilities, into that of the raw scores. `dout` and `out` are `[queries, head_dim]`,
+/// `log_sum` is `[queries]`. Behind a query both become 0, up to key `end` and the end of its
+/// vector.
 #[inline(always)]
 fn softmax_backward(
     sizes: Sizes,

@@ -1,5 +1,5 @@
-//! The loop over a full tile of 512-bit vectors, in assembly: a compiler that unrolls it runs out of
-//! registers.
+//! The loop over a full tile of 512-bit vectors, in assembly: a compiler that unrolls it runs out
+//! of registers.
 //!
 //! While a tile is computed, the next one is prefetched: a line of its rows at every step, and a
 //! row of its sums every four steps. If they were all prefetched at once, this tile's own operands
@@ -145,8 +145,8 @@ macro_rules! full_tiles {
                 let (mut a, mut b) = (self.a, self.b);
                 let Ahead { rows, sums: mut next_sums, sums_row } = self.ahead;
                 let Source { first: mut next, row: next_row, .. } = rows;
-                // SAFETY: as this function's; lines are no more than all steps, and a prefetch reads
-                // nothing.
+                // SAFETY: as this function's; lines are no more than all steps, and a prefetch
+                // reads nothing.
                 unsafe {
                     self.to.prefetch_base::<Avx512<$pairs>, ROWS, VECTORS>(self.start == Start::Zero);
                     let mut sums = self.start_sums::<Avx512<$pairs>, ROWS, VECTORS>();

@@ -42,7 +42,8 @@ pub(super) struct Cut {
     pub(super) left: usize,
     /// True if sums wait for the next part of the depth.
     pub(super) waits: bool,
-    /// f32 of the sums that do not go to the output at once, and from one of their rows to the next.
+    /// f32 of the sums that do not go to the output at once, and from one of their rows to the
+    /// next.
     pub(super) sums: usize,
     pub(super) stride: usize,
 }

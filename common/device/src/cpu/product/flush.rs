@@ -43,10 +43,11 @@ fn control() -> Control {
 
 #[cfg(target_arch = "x86_64")]
 fn set_control(control: Control) {
-    // SAFETY: the value is the register's own with other modes for denormals, and it is restored. The
-    // compiler assumes the default modes. It takes this instruction to read and write memory, so it
-    // moves no load or store across it. Operands are loaded and sums stored between the two changes,
-    // so products stay between them. Only constants could be computed elsewhere; none is denormal.
+    // SAFETY: the value is the register's own with other modes for denormals, and it is restored.
+    // The compiler assumes the default modes. It takes this instruction to read and write memory,
+    // so it moves no load or store across it. Operands are loaded and sums stored between the two
+    // changes, so products stay between them. Only constants could be computed elsewhere; none is
+    // denormal.
     unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const control, options(nostack, preserves_flags)) };
 }
 

@@ -188,8 +188,8 @@ impl Lanes for Portable {
         std::array::from_fn(|lane| a[lane] + b[lane])
     }
 
-    // Without wider vectors, x86-64 calls a function for every lane: once, not in the loop of every size
-    // of tile.
+    // Without wider vectors, x86-64 calls a function for every lane: once, not in the loop of every
+    // size of tile.
     #[cfg_attr(target_arch = "x86_64", inline(never))]
     #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
     unsafe fn add_product(sum: [f32; 4], a: [f32; 4], b: [f32; 4]) -> [f32; 4] {

@@ -48,16 +48,16 @@ use unit::Unit;
 /// cache.
 const ALIASES: usize = 2048;
 
-/// The same for a left operand that is stored across the depth: every step reads another row, so rows
-/// at half that distance already evict each other.
+/// The same for a left operand that is stored across the depth: every step reads another row, so
+/// rows at half that distance already evict each other.
 const ALIASES_ACROSS: usize = ALIASES / 2;
 
 /// Maximum number of panels of the right operand for which a transposed left one is read in place:
 /// a copy costs less than reading it more often.
 const READS: usize = 8;
 
-/// Computes `out = addend + a · b` on this thread. A sum is rounded once to `out`'s type. Two operands
-/// of bf16 are multiplied as bf16, whatever `rounding` says.
+/// Computes `out = addend + a · b` on this thread. A sum is rounded once to `out`'s type. Two
+/// operands of bf16 are multiplied as bf16, whatever `rounding` says.
 ///
 /// # Errors
 /// [`OutOfMemory`](crate::OutOfMemory) if the system gives no more.
@@ -147,8 +147,8 @@ impl Product<'_> {
         after.map(|(rows, steps)| self.a.at(rows, steps))
     }
 
-    /// Multiplies a block of `a` with a strip of `b`, for a part of the depth. `sums` are those that
-    /// do not go to `out` at once.
+    /// Multiplies a block of `a` with a strip of `b`, for a part of the depth. `sums` are those
+    /// that do not go to `out` at once.
     fn block(
         &self,
         cut: &Cut,

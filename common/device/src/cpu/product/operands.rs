@@ -42,8 +42,8 @@ impl<'a> Panels<'a> {
         panels.map(move |(columns, data)| (columns, Columns { data, step: slot }))
     }
 
-    /// Multiplies `a` with `steps` of the depth, for the first `columns` columns of the sums, up to whole
-    /// vectors.
+    /// Multiplies `a` with `steps` of the depth, for the first `columns` columns of the sums, up to
+    /// whole vectors.
     ///
     /// # Panics
     /// If there are fewer columns, steps or sums than asked for.
@@ -65,8 +65,8 @@ impl<'a> Panels<'a> {
             let sums = sums.at(rows, panels.start * panel..padded.min(panels.end * panel));
             products.add_to(self.instructions, sums);
         };
-        // Several full tiles of rows make a run per panel. A single one, and the rows that are left, make
-        // a run over all full panels and one for the last columns.
+        // Several full tiles of rows make a run per panel. A single one, and the rows that are
+        // left, make a run over all full panels and one for the last columns.
         let (tiles, count, full_panels) = (rows / full, columns.div_ceil(panel), columns / panel);
         let left = if tiles > 1 { tiles * full } else { 0 };
         if tiles > 1 {
@@ -85,8 +85,8 @@ impl<'a> Panels<'a> {
     }
 }
 
-/// Prepares a left operand `[rows, depth]`, which is stored along the depth: widened to `scratch` if
-/// it is not f32.
+/// Prepares a left operand `[rows, depth]`, which is stored along the depth: widened to `scratch`
+/// if it is not f32.
 pub(in crate::cpu) fn widened_rows<'s>(scratch: &'s mut [f32], from: Tile<'s>) -> Rows<'s> {
     if matches!(from.stored().0, Floats::F32(_)) {
         return stored_rows(from);
@@ -162,8 +162,8 @@ impl<'a> Left<'a> {
         }
     }
 
-    /// Returns the rows of the tile after number `tile`, the first after the last, and where they are
-    /// stored.
+    /// Returns the rows of the tile after number `tile`, the first after the last, and where they
+    /// are stored.
     pub(super) fn after(&self, tile: usize) -> (Range<usize>, Source) {
         let next = if tile + 1 < self.tiles.count() { tile + 1 } else { 0 };
         let lanes = self.tiles.lanes(next);

@@ -131,8 +131,8 @@ fn across<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups:
     }
 }
 
-/// Copies a step's lanes, which are neighbours, to the slots of their groups. Those that are copied later lie
-/// `ahead` units after them.
+/// Copies a step's lanes, which are neighbours, to the slots of their groups. Those that are copied
+/// later lie `ahead` units after them.
 #[inline(always)]
 fn copy_slots<const SLOT: usize>(to: &mut [u32], lanes: &[u32], ahead: usize, groups: Groups, step: usize) {
     let Groups { count, size, stride, .. } = groups;
@@ -149,8 +149,8 @@ fn copy_slots<const SLOT: usize>(to: &mut [u32], lanes: &[u32], ahead: usize, gr
     for _ in 0..count {
         prefetch_near(lanes.wrapping_add(ahead).cast());
         prefetch_near(slot.wrapping_add(AHEAD * SLOT).cast());
-        // SAFETY: `SLOT` lanes start at each group's first one, as just checked; the copy has a slot for each
-        // group and step, as asserted, and is borrowed mutably.
+        // SAFETY: `SLOT` lanes start at each group's first one, as just checked; the copy has a
+        // slot for each group and step, as asserted, and is borrowed mutably.
         unsafe { copy_nonoverlapping(lanes, slot, SLOT) };
         lanes = lanes.wrapping_add(size);
         slot = slot.wrapping_add(stride);
@@ -221,8 +221,8 @@ impl AsBf16 for f16 {
     }
 }
 
-/// Number of steps by which prefetching runs ahead of copying: a core does not prefetch short rows, nor
-/// slots that lie a group apart, by itself.
+/// Number of steps by which prefetching runs ahead of copying: a core does not prefetch short rows,
+/// nor slots that lie a group apart, by itself.
 const AHEAD: usize = 8;
 
 /// Prefetches the `lanes` elements from `first` on, which need not be there.

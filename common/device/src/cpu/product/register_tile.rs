@@ -23,8 +23,8 @@ pub(in crate::cpu) enum Start {
     Sums,
 }
 
-/// What is prefetched for the next tile: by every tile the sums, by a full one also the rows. Any address
-/// is valid.
+/// What is prefetched for the next tile: by every tile the sums, by a full one also the rows. Any
+/// address is valid.
 #[derive(Clone, Copy)]
 pub(super) struct Ahead {
     pub(super) rows: Source,
@@ -33,8 +33,8 @@ pub(super) struct Ahead {
     pub(super) sums_row: usize,
 }
 
-/// The next tile's rows from their first step on, if they lie along the depth; otherwise rows of memory,
-/// one for every [`SOURCE_STEPS`].
+/// The next tile's rows from their first step on, if they lie along the depth; otherwise rows of
+/// memory, one for every [`SOURCE_STEPS`].
 #[derive(Clone, Copy)]
 pub(super) struct Source {
     pub(super) first: *const u8,
@@ -49,8 +49,8 @@ pub(super) struct Source {
 #[derive(Clone, Copy)]
 pub(super) struct Run {
     pub(super) tiles: usize,
-    /// From a tile to the next one: bytes of the left operand, f32 of the right one, rows and columns of
-    /// the sums.
+    /// From a tile to the next one: bytes of the left operand, f32 of the right one, rows and
+    /// columns of the sums.
     pub(super) a: usize,
     pub(super) b: usize,
     pub(super) rows: usize,
@@ -72,7 +72,8 @@ impl Run {
     }
 }
 
-/// The operands of a run of tiles, without their lengths. Addresses and the target are the first tile's.
+/// The operands of a run of tiles, without their lengths. Addresses and the target are the first
+/// tile's.
 #[derive(Clone, Copy)]
 pub(super) struct RegisterTile<'a> {
     pub(super) run: Run,
@@ -325,7 +326,8 @@ pub(super) const UNROLLED: usize = 4;
 pub(super) const UNIT: usize = size_of::<u32>();
 
 /// How a full tile's rows lie in memory. Distances that the compiler knows become constants in the
-/// instructions that load; otherwise, to compute addresses takes a third of the loop's instructions.
+/// instructions that load; otherwise, to compute addresses takes a third of the loop's
+/// instructions.
 trait RowLayout {
     /// Bytes from a step to the next, if they are known.
     const STEP: Option<usize>;
@@ -337,16 +339,16 @@ trait RowLayout {
     /// Returns the address of a row.
     fn row(first: *const u8, row: usize, offsets: &Offsets) -> *const u8;
 
-    /// Prefetches at `next`, and returns the address for the next call. `row` is the number of bytes
-    /// from a row to the next.
+    /// Prefetches at `next`, and returns the address for the next call. `row` is the number of
+    /// bytes from a row to the next.
     fn prefetch(next: *const u8, row: usize) -> *const u8;
 
     /// Returns the address at which the next calls begin.
     fn jump(next: *const u8, row: usize) -> *const u8;
 }
 
-/// A row's steps are neighbours. While the loop reads a line of each of its rows, it prefetches a line
-/// of eight of the next tile's rows.
+/// A row's steps are neighbours. While the loop reads a line of each of its rows, it prefetches a
+/// line of eight of the next tile's rows.
 struct AlongDepth;
 
 impl RowLayout for AlongDepth {

@@ -43,7 +43,8 @@ impl Instructions {
         Instructions::Portable
     }
 
-    /// True if [`RegisterTile`] may round sums to bf16: not with 512 bits without their instruction.
+    /// True if [`RegisterTile`] may round sums to bf16: not with 512 bits without their
+    /// instruction.
     pub(super) fn round(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -226,8 +227,8 @@ impl Products<'_> {
             steps,
             ahead: ahead.unwrap_or(near),
         };
-        // SAFETY: the processor has the instructions, and the operands and the sums hold all tiles, as just
-        // checked.
+        // SAFETY: the processor has the instructions, and the operands and the sums hold all tiles,
+        // as just checked.
         unsafe { tile.compute(instructions, (rows, vectors)) }
     }
 }
@@ -244,8 +245,8 @@ macro_rules! run {
 }
 
 impl RegisterTile<'_> {
-    /// Computes all tiles of `(rows, vectors)`. The loops are compiled for one row and for even numbers of
-    /// rows: an odd last row is a tile of its own.
+    /// Computes all tiles of `(rows, vectors)`. The loops are compiled for one row and for even
+    /// numbers of rows: an odd last row is a tile of its own.
     ///
     /// # Safety
     /// The processor has the instructions, and the operands hold the tiles.

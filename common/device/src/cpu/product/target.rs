@@ -10,8 +10,8 @@ use half::bf16;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Elements to write, and those to which sums are added. Copies stand for the same elements, and one
-/// of them is written at a time.
+/// Elements to write, and those to which sums are added. Copies stand for the same elements, and
+/// one of them is written at a time.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     rounds: bool,
@@ -24,8 +24,8 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Returns `out`, to which sums are added as to `addend`, which has its shape; or `out` again, if
-    /// they are not both f32 or, if sums may be rounded, both bf16.
+    /// Returns `out`, to which sums are added as to `addend`, which has its shape; or `out` again,
+    /// if they are not both f32 or, if sums may be rounded, both bf16.
     pub(super) fn of(out: TileMut<'a>, addend: Addend<Tile<'a>>, rounds: bool) -> Result<Self, TileMut<'a>> {
         use Addend::{Base, Out, Zero};
         let addend = addend.map(|base| base.stored());
@@ -92,8 +92,8 @@ impl<'a> Target<'a> {
         (self.first.wrapping_add(row * self.row), self.row)
     }
 
-    /// Prefetches what a tile's sums are added to at its end, unless that is the output and the tile
-    /// before has `prefetched` it.
+    /// Prefetches what a tile's sums are added to at its end, unless that is the output and the
+    /// tile before has `prefetched` it.
     #[inline(always)]
     pub(super) fn prefetch_base<L: Lanes, const R: usize, const C: usize>(&self, prefetched: bool) {
         let Some((first, stride)) = self.base else { return };

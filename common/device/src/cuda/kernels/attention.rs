@@ -1,6 +1,7 @@
 //! Attention: launches of `attention_wgmma.cu` and `attention_wgmma_backward.cu` (16-bit types on
-//! Hopper's tensor cores), `attention_mma.cu` (16-bit types on tensor cores) and `attention.cu` (any
-//! type, f32 arithmetic), and the choice between them. Heads that fit into none use matrix products.
+//! Hopper's tensor cores), `attention_mma.cu` (16-bit types on tensor cores) and `attention.cu`
+//! (any type, f32 arithmetic), and the choice between them. Heads that fit into none use matrix
+//! products.
 
 use super::products::{attention_backward_by_products, attention_by_products, parts};
 use super::softmax::{attention_delta, attention_store};
@@ -205,8 +206,8 @@ fn backward_tiling(
     let on_tensor_cores = on_tensor_cores(l, &operands, shape);
     if let Some((head, dtype)) = on_tensor_cores.filter(|_| l.architecture() == WARPGROUPS) {
         let kernels = [ATTENTION_WGMMA_KEYS[head][dtype], ATTENTION_WGMMA_QUERIES[head][dtype]];
-        // Of both inputs the block's own tiles, and stages of those that stream by; and statistics of
-        // the queries among them.
+        // Of both inputs the block's own tiles, and stages of those that stream by; and statistics
+        // of the queries among them.
         let stages = backward_stages(shape.head_dim);
         let tiles = mma_tiles(2 * BACKWARD_WARPGROUPS + 2 * stages, shape);
         let shared_bytes =

@@ -7,8 +7,8 @@ use crate::operations::Rope;
 pub use crate::rotation::turns as rope_table;
 
 /// Rotates the query and key heads of `qkv` in place. `table` is the address of
-/// [`rope_table`]`(theta, scaling, head_dim / 2, n)` for some n of at least `first_position + tokens`. The
-/// CPU's bits.
+/// [`rope_table`]`(theta, scaling, head_dim / 2, n)` for some n of at least
+/// `first_position + tokens`. The CPU's bits.
 ///
 /// # Errors
 /// If `qkv` holds no floats; the launcher's.

@@ -5,8 +5,8 @@
 //! * States on disk: they are read into main memory, and written back after the CPU's update.
 //! * In both cases, gradients on the device are copied to main memory, and updated parameters are
 //!   copied back to where they are stored.
-//! * Only parameters beyond the device: the device computes the update, and parameters are copied to
-//!   it and back.
+//! * Only parameters beyond the device: the device computes the update, and parameters are copied
+//!   to it and back.
 //!
 //! An update that the CPU computes begins when a step ends and continues during the next forward,
 //! one or two units ahead of it, so that transfers overlap with forward's computation. The last
@@ -205,11 +205,11 @@ impl Paging {
     /// that transfers overlap with `unit`'s computation; [`Paging::targets`] says how far. Beyond
     /// that:
     ///
-    /// * if states are read from disk into buffers as these become free, updates every piece that has
-    ///   already arrived;
-    /// * if all states are in main memory and no unit is gathered, updates pieces for as long as the
-    ///   rank would only wait for `unit`. Where units are gathered it does not: the number of units
-    ///   updated would depend on timing, but all ranks must gather in one order.
+    /// * if states are read from disk into buffers as these become free, updates every piece that
+    ///   has already arrived;
+    /// * if all states are in main memory and no unit is gathered, updates pieces for as long as
+    ///   the rank would only wait for `unit`. Where units are gathered it does not: the number of
+    ///   units updated would depend on timing, but all ranks must gather in one order.
     ///
     /// # Errors
     /// If a kernel, a collective or a transfer fails.
@@ -238,8 +238,8 @@ impl Paging {
 
     /// Returns how far an update runs ahead of `unit`, the unit that forward uses next:
     ///
-    /// * units that are gathered: the next unit lands, too, so that its all-gather is in flight, and
-    ///   the one after it is updated;
+    /// * units that are gathered: the next unit lands, too, so that its all-gather is in flight,
+    ///   and the one after it is updated;
     /// * all states in main memory: as many units are updated ahead as there are slots;
     /// * otherwise one unit is updated ahead, unless there is only one slot, or the unit's shard is
     ///   handed over (`has_sink`) and its copy to the device takes no time.
