@@ -19,7 +19,8 @@
 //! let config = reader.config()?;
 //! let layout = Layout::new(&config);
 //! reader.check(&layout)?;
-//! let norm = layout.tensors.iter().position(|tensor| tensor.name == "model.norm.weight").unwrap_or(0);
+//! let mut tensors = layout.tensors.iter();
+//! let norm = tensors.position(|tensor| tensor.name == "model.norm.weight").unwrap_or(0);
 //! let mut shard = vec![0.0; config.width / 2];
 //! reader.read(&layout.tensors[norm], 0..config.width / 2, &mut shard)?;
 //!

@@ -166,6 +166,21 @@ fn every_program_parses_its_command_line_with_shell() {
     assert!(parsed > 5, "the search finds what is there");
 }
 
+/// Rows of tables stay on one line.
+#[test]
+fn comments_wrap_at_100_columns() {
+    let mut comments = 0;
+    for path in sources(&root()) {
+        let text = fs::read_to_string(&path).unwrap();
+        for line in text.lines().filter(|line| line.trim_start().starts_with("//")) {
+            let is_row = line.trim_start().trim_start_matches(['/', '!']).starts_with(" |");
+            assert!(is_row || line.chars().count() <= 100, "{}: {line}", path.display());
+            comments += 1;
+        }
+    }
+    assert!(comments > 1000, "the search finds what is there");
+}
+
 /// A library with `test = false` has no tests in its sources, where they would never run.
 #[test]
 fn every_test_in_a_crates_sources_runs() {
