@@ -47,7 +47,7 @@ impl Sweeps {
         ];
         for (operation, times, bytes) in sweeps {
             for _ in 0..times {
-                counter.collective(Among::World, operation, &[elements], bytes);
+                counter.collective(Among::World, operation, [elements], bytes);
             }
         }
         counter.of(Sender { algorithm: Algorithm::default(), ranks: world_size as u64, rank: 0 })

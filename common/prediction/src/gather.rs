@@ -3,14 +3,15 @@
 
 use crate::gathering::{BackwardPrefetch, Gathering};
 use crate::job::Job;
-use crate::ledger::{Allocation, SymbolicLedger};
+use crate::ledger::Allocation;
 use crate::offload::Offload;
 use crate::partition::Partition;
 use crate::phases::Accumulate;
-use crate::traffic::{Among, ByteCounter};
+use crate::tally::{InFlight, Tally};
+use crate::traffic::Among;
 use crate::transfers::Transfers;
 use events::{Class, Operation, Pass};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The gathered units of one rank.
 pub(crate) struct GatherWindow<'a> {
@@ -35,8 +36,8 @@ pub(crate) struct GatherWindow<'a> {
     full: Vec<Option<Allocation>>,
     /// Elements of all gathered units.
     live: u64,
-    /// Units whose all-gathers are in flight.
-    in_flight: BTreeSet<usize>,
+    /// The all-gathers in flight, by unit.
+    in_flight: BTreeMap<usize, InFlight>,
     pass: Pass,
     /// Units in the order in which this pass needs them, and the number of units that it has
     /// reached.
@@ -63,7 +64,7 @@ impl<'a> GatherWindow<'a> {
             secondary: job.secondary_shards.is_some(),
             full: (0..units).map(|_| None).collect(),
             live: 0,
-            in_flight: BTreeSet::new(),
+            in_flight: BTreeMap::new(),
             pass: Pass::Forward,
             order: Vec::new(),
             reached: 0,
@@ -97,41 +98,43 @@ impl<'a> GatherWindow<'a> {
     }
 
     /// Acquires `unit` for a layer: gathers it unless it was gathered ahead, and waits for it.
-    pub(crate) fn acquire(&mut self, ledger: &mut SymbolicLedger, counter: &mut ByteCounter, unit: usize) {
+    pub(crate) fn acquire(&mut self, tally: &mut Tally, unit: usize) {
         if self.order.get(self.reached) != Some(&unit) {
             return;
         }
         self.reached += 1;
-        self.gather(ledger, counter, unit);
-        self.in_flight.remove(&unit);
+        self.gather(tally, unit);
+        if let Some(gather) = self.in_flight.remove(&unit) {
+            tally.wait(gather);
+        }
         if self.pass != Pass::Backward || self.gathering.backward == BackwardPrefetch::Pre {
-            self.gather_ahead(ledger, counter);
+            self.gather_ahead(tally);
         }
     }
 
     /// Ends forward's use of `unit`: keeps it if backward needs it again soon enough, else frees
     /// it.
-    pub(crate) fn leave_forward(&mut self, ledger: &mut SymbolicLedger, unit: usize) {
+    pub(crate) fn leave_forward(&mut self, tally: &mut Tally, unit: usize) {
         if !self.is_near(unit) || self.live > self.gathering.live {
-            self.release(ledger, unit);
+            self.release(tally, unit);
         } else if self.full[unit].is_some() {
             self.kept += self.partition.units[unit].padded;
         }
     }
 
     /// Frees `unit` after its last use in the pass.
-    pub(crate) fn free(&mut self, ledger: &mut SymbolicLedger, counter: &mut ByteCounter, unit: usize) {
+    pub(crate) fn free(&mut self, tally: &mut Tally, unit: usize) {
         if self.partition.units[unit].persistent {
             return;
         }
-        self.release(ledger, unit);
+        self.release(tally, unit);
         if self.pass == Pass::Backward && self.gathering.backward == BackwardPrefetch::Post {
-            self.gather_ahead(ledger, counter);
+            self.gather_ahead(tally);
         }
     }
 
     /// Gathers the units that the pass needs next, as far as the limits allow.
-    fn gather_ahead(&mut self, ledger: &mut SymbolicLedger, counter: &mut ByteCounter) {
+    fn gather_ahead(&mut self, tally: &mut Tally) {
         let mut ahead = 0;
         for at in self.reached..self.order.len() {
             let unit = self.order[at];
@@ -142,29 +145,30 @@ impl<'a> GatherWindow<'a> {
             if enough || self.full[unit].is_none() && (busy || full) {
                 return;
             }
-            self.gather(ledger, counter, unit);
+            self.gather(tally, unit);
             ahead += elements;
         }
     }
 
-    fn gather(&mut self, ledger: &mut SymbolicLedger, counter: &mut ByteCounter, unit: usize) {
+    fn gather(&mut self, tally: &mut Tally, unit: usize) {
         if self.full[unit].is_none() {
             let elements = self.partition.units[unit].padded;
             self.full[unit] =
-                Some(ledger.allocate(Class::GatheredParameters, elements * self.bytes_per_element));
+                Some(tally.allocate(Class::GatheredParameters, elements * self.bytes_per_element));
             self.live += elements;
-            self.in_flight.insert(unit);
-            counter.collective(self.among, Operation::AllGather, &[elements], self.bytes_per_element);
-            self.fetch(counter, unit);
+            let kind = (self.among, Operation::AllGather);
+            let gather = tally.issue(kind, &[(unit, elements)], self.bytes_per_element);
+            self.in_flight.insert(unit, gather);
+            self.fetch(tally, unit);
         }
     }
 
     /// Moves `unit`'s shard to the device, unless backward finds it there already.
-    fn fetch(&mut self, counter: &mut ByteCounter, unit: usize) {
+    fn fetch(&mut self, tally: &mut Tally, unit: usize) {
         let Some(moved) = &self.fetches[unit] else { return };
         let is_here = self.pass == Pass::Backward && (self.secondary || self.held.contains(&unit));
         if !is_here {
-            counter.transfers.add(moved, 1);
+            tally.counter.transfers.add(moved, 1);
         }
         if self.pass == Pass::Forward {
             self.held.push_back(unit);
@@ -172,10 +176,10 @@ impl<'a> GatherWindow<'a> {
         }
     }
 
-    fn release(&mut self, ledger: &mut SymbolicLedger, unit: usize) {
+    fn release(&mut self, tally: &mut Tally, unit: usize) {
         if let Some(full) = self.full[unit].take() {
             self.live -= self.partition.units[unit].padded;
-            ledger.free(full);
+            tally.free(full);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A ledger without memory behind it: counts live bytes per class, and their peaks.
 
 use crate::moment::{Moment, Peak};
-use events::Class;
+use events::{Class, Place};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 const CLASSES: usize = Class::ALL.len();
@@ -33,12 +33,13 @@ impl Serialize for Memory {
     }
 }
 
-/// Bytes that the ledger counts as live. [`SymbolicLedger::free`] takes an allocation by value, so
-/// that it cannot be freed twice.
+/// Bytes that the ledger counts as live. [`Tally::free`](crate::tally::Tally::free) takes an
+/// allocation by value, so that it cannot be freed twice.
 #[must_use]
 pub(crate) struct Allocation {
-    class: Class,
-    bytes: u64,
+    pub(crate) place: Place,
+    pub(crate) class: Class,
+    pub(crate) bytes: u64,
 }
 
 /// Counts the bytes of one rank in one place: live now, and at their peak.
@@ -55,7 +56,7 @@ pub(crate) struct SymbolicLedger {
 }
 
 impl SymbolicLedger {
-    pub(crate) fn allocate(&mut self, class: Class, bytes: u64) -> Allocation {
+    pub(crate) fn add(&mut self, class: Class, bytes: u64) {
         let live = &mut self.live[class.index()];
         *live += bytes;
         self.live_total += bytes;
@@ -65,18 +66,11 @@ impl SymbolicLedger {
             self.memory.total_peak = self.live_total;
             self.peak = Peak { moment: self.now, live: self.live };
         }
-        Allocation { class, bytes }
     }
 
-    pub(crate) fn free(&mut self, held: Allocation) {
-        self.live[held.class.index()] -= held.bytes;
-        self.live_total -= held.bytes;
-    }
-
-    pub(crate) fn free_all(&mut self, held: impl IntoIterator<Item = Allocation>) {
-        for held in held {
-            self.free(held);
-        }
+    pub(crate) fn subtract(&mut self, class: Class, bytes: u64) {
+        self.live[class.index()] -= bytes;
+        self.live_total -= bytes;
     }
 
     /// Begins `moment`: later peaks are recorded at that moment.

@@ -32,9 +32,12 @@ pub mod placement;
 mod predict;
 pub mod recipe;
 mod reduce;
+mod regather;
 mod remedies;
+mod script;
 mod stage;
 mod strategy;
+mod tally;
 mod theory;
 pub mod traffic;
 pub mod transfers;
@@ -51,10 +54,13 @@ pub use phases::{PerPhase, RunCounts};
 pub use placement::{
     Limits, MIN_STREAM_PIECES, Placement, STREAM_BUFFER, STREAM_BUFFERS, SUB_GROUP, Saving, place_word,
 };
-pub use predict::{Prediction, RankPrediction, Requirements, peaks_without_updates, predict, requirements};
+pub use predict::{
+    Prediction, RankPrediction, Requirements, peaks_without_updates, predict, requirements, scripts,
+};
 pub use recipe::{ModelStates, Recipe};
 pub use remedies::{Remedies, Remedy, Room, change, remedies};
+pub use script::{Action, Issued, Script};
 pub use stage::Stage;
 pub use strategy::Strategy;
-pub use traffic::{Algorithm, Traffic};
+pub use traffic::{Algorithm, Among, Traffic};
 pub use transfers::Transfers;

@@ -19,6 +19,9 @@ pub struct Partition {
     pub needs: Vec<Vec<usize>>,
     /// The unit of each tensor, in the layout's order.
     pub(crate) unit_of: Vec<usize>,
+    /// The unit under which passes over each layer are reported: the first that is gathered of
+    /// those that hold the layer's own tensors, or else the first.
+    pub(crate) shown: Vec<usize>,
     /// First and last layer, in forward order, that needs each unit.
     uses: Vec<(usize, usize)>,
     /// See [`Partition::reuse_distance`].
@@ -50,19 +53,27 @@ impl Partition {
             .layers
             .iter()
             .map(|layer| without_repetitions(layer.tensors.iter().map(|&tensor| unit_of[tensor])));
-        let (needs, units): (Vec<_>, Vec<_>) =
+        let (needs, units): (Vec<_>, Vec<Unit>) =
             (needs.collect(), units.iter().zip(&sizes).map(unit).collect());
+        let shown = layout.layers.iter().map(|layer| {
+            // A tied head also needs the embedding's table, which precedes its own tensors.
+            let first = layer.tensors[0];
+            let own = layer.tensors.iter().filter(|&&tensor| tensor >= first);
+            let mut own = own.map(|&tensor| unit_of[tensor]);
+            own.find(|&unit| !units[unit].persistent).unwrap_or(unit_of[first])
+        });
+        let shown = shown.collect();
         let uses = uses(&needs, units.len());
         let reuse_distances = reuse_distances(&units, &uses);
-        Partition { units, needs, unit_of, uses, reuse_distances }
+        Partition { units, needs, unit_of, shown, uses, reuse_distances }
     }
 
     /// Returns a single unit of `parameters`, without a model, cut into `shards`.
     pub fn of_count(parameters: u64, shards: u64) -> Self {
         let padded = parameters.next_multiple_of(shards);
         let unit = Unit { name: "all".into(), parameters, padded, persistent: false };
-        let (needs, unit_of, uses, reuse_distances) = Default::default();
-        Partition { units: vec![unit], needs, unit_of, uses, reuse_distances }
+        let (needs, unit_of, shown, uses, reuse_distances) = Default::default();
+        Partition { units: vec![unit], needs, unit_of, shown, uses, reuse_distances }
     }
 
     /// Returns the bytes that a rank of `job` holds between steps if nothing is offloaded.

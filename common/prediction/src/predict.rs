@@ -6,6 +6,7 @@ use crate::ledger::Memory;
 use crate::moment::Peak;
 use crate::partition::{Partition, Unit};
 use crate::phases::PerPhase;
+use crate::script::Script;
 use crate::theory::theory;
 use crate::traffic::{Sender, Traffic};
 use crate::transfers::Transfers;
@@ -118,6 +119,15 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
 pub fn peaks_without_updates(job: &Job) -> Result<[Memory; Place::ALL.len()], InvalidJob> {
     job.validate()?;
     Ok(Walk::new(job, &Partition::of(job)).run(WalkedStep::Skipped).memory)
+}
+
+/// Returns what a rank of `job` does in program order: at setup, and in each step.
+///
+/// # Errors
+/// [`InvalidJob`] if no run can have these numbers.
+pub fn scripts(job: &Job) -> Result<[Script; 2], InvalidJob> {
+    job.validate()?;
+    Ok(Walk::new(job, &Partition::of(job)).scripts())
 }
 
 /// The memory that one rank of a job requires, and the bytes that it moves.

@@ -7,28 +7,12 @@
 //! groups in f32.
 
 use crate::job::Job;
-use crate::ledger::{Allocation, SymbolicLedger};
+use crate::ledger::Allocation;
 use crate::partition::Partition;
 use crate::recipe::F32;
-use crate::traffic::{Among, ByteCounter};
+use crate::tally::{InFlight, Tally};
+use crate::traffic::Among;
 use events::{Class, Operation};
-
-/// Cuts units, in order, into buckets. A bucket closes once it has `size` elements, or with the
-/// last unit.
-pub(crate) fn buckets(units: impl IntoIterator<Item = u64>, size: u64) -> Vec<Vec<u64>> {
-    let mut buckets = Vec::new();
-    let mut open = Vec::new();
-    for elements in units {
-        open.push(elements);
-        if open.iter().sum::<u64>() >= size {
-            buckets.push(std::mem::take(&mut open));
-        }
-    }
-    if !open.is_empty() {
-        buckets.push(open);
-    }
-    buckets
-}
 
 /// The gradients of a unit that backward has completed.
 #[derive(Clone, Copy)]
@@ -66,6 +50,8 @@ pub(crate) struct Reducer {
     full: Vec<Option<Allocation>>,
     filling: Bucket,
     in_flight: Bucket,
+    /// The collective of the bucket in flight.
+    issued: Option<InFlight>,
     /// Buffers for the partial sums of the bucket in flight.
     sums: Vec<Allocation>,
 }
@@ -88,6 +74,7 @@ impl Reducer {
             full: partition.units.iter().map(|_| None).collect(),
             filling: Vec::new(),
             in_flight: Vec::new(),
+            issued: None,
             sums: Vec::new(),
         }
     }
@@ -108,30 +95,24 @@ impl Reducer {
 
     /// Allocates a buffer for the full gradients of `unit`, to which backward writes. Does nothing
     /// if a persistent buffer exists, or if an earlier layer of this backward has allocated it.
-    pub(crate) fn acquire(&mut self, ledger: &mut SymbolicLedger, partition: &Partition, unit: usize) {
+    pub(crate) fn acquire(&mut self, tally: &mut Tally, partition: &Partition, unit: usize) {
         if self.temporary && self.full[unit].is_none() {
             let bytes = partition.units[unit].padded * self.bytes_per_element;
-            self.full[unit] = Some(ledger.allocate(Class::CommunicationBuckets, bytes));
+            self.full[unit] = Some(tally.allocate(Class::CommunicationBuckets, bytes));
         }
     }
 
     /// Adds the complete gradients of `part` to the open bucket. If it is full, or the pass ends,
     /// reduces it; returns the buckets whose reduction has ended.
-    pub(crate) fn reduce(
-        &mut self,
-        ledger: &mut SymbolicLedger,
-        counter: &mut ByteCounter,
-        part: UnitGradients,
-    ) -> Bucket {
+    pub(crate) fn reduce(&mut self, tally: &mut Tally, part: UnitGradients) -> Bucket {
         let full = self.full[part.unit].take();
-        self.queue(ledger, counter, part, full)
+        self.queue(tally, part, full)
     }
 
     /// Adds `part`, whose gradients are in `full`, to the open bucket: see [`Reducer::reduce`].
     pub(crate) fn queue(
         &mut self,
-        ledger: &mut SymbolicLedger,
-        counter: &mut ByteCounter,
+        tally: &mut Tally,
         part: UnitGradients,
         full: Option<Allocation>,
     ) -> Bucket {
@@ -139,45 +120,49 @@ impl Reducer {
         let travels = match self.converted {
             None => full,
             Some(bytes) => {
-                let converted = ledger.allocate(Class::CommunicationBuckets, part.elements * bytes);
-                ledger.free_all(full);
+                let converted = tally.allocate(Class::CommunicationBuckets, part.elements * bytes);
+                tally.free_all(full);
                 Some(converted)
             }
         };
         self.filling.push((part, travels));
-        let open: Vec<u64> = self.filling.iter().map(|(part, _)| part.elements).collect();
-        if !part.ends_pass && open.iter().sum::<u64>() < self.size {
+        let open: Vec<(usize, u64)> =
+            self.filling.iter().map(|(part, _)| (part.unit, part.elements)).collect();
+        if !part.ends_pass && open.iter().map(|(_, elements)| elements).sum::<u64>() < self.size {
             return Vec::new();
         }
-        let mut back = self.wait(ledger);
+        let mut back = self.wait(tally);
         let bytes = self.converted.unwrap_or(self.bytes_per_element);
-        counter.collective(self.among, self.operation, &open, bytes);
         if let Some(slices) = self.partial {
-            let place = |elements| ledger.allocate(Class::CommunicationBuckets, elements / slices * F32);
-            self.sums = open.into_iter().map(place).collect();
+            let place = |(_, elements)| tally.allocate(Class::CommunicationBuckets, elements / slices * F32);
+            self.sums = open.iter().copied().map(place).collect();
         }
+        self.issued = Some(tally.issue((self.among, self.operation), &open, bytes));
         self.in_flight = std::mem::take(&mut self.filling);
         if !self.overlap {
-            back.extend(self.wait(ledger));
+            back.extend(self.wait(tally));
         }
         back
     }
 
     /// Waits for the bucket in flight and returns it. Partial sums replace the buffers that were
     /// reduced; results that are rounded are rounded one by one.
-    pub(crate) fn wait(&mut self, ledger: &mut SymbolicLedger) -> Bucket {
+    pub(crate) fn wait(&mut self, tally: &mut Tally) -> Bucket {
+        if let Some(issued) = self.issued.take() {
+            tally.wait(issued);
+        }
         let mut back = std::mem::take(&mut self.in_flight);
         if self.partial.is_some() {
             let sums = std::mem::take(&mut self.sums);
             let reduced = back.iter_mut().zip(sums).map(|((_, held), sum)| held.replace(sum));
             let reduced: Vec<Allocation> = reduced.flatten().collect();
-            ledger.free_all(reduced);
+            tally.free_all(reduced);
         }
         if let Some(bytes) = self.rounded {
             for (part, held) in &mut back {
-                let rounded = ledger.allocate(Class::CommunicationBuckets, part.elements * bytes);
-                ledger.free_all(held.replace(rounded));
-                ledger.free_all(held.take());
+                let rounded = tally.allocate(Class::CommunicationBuckets, part.elements * bytes);
+                tally.free_all(held.replace(rounded));
+                tally.free_all(held.take());
             }
         }
         back

@@ -70,7 +70,7 @@ pub(crate) struct Sender {
 
 /// The ranks of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Among {
+pub enum Among {
     /// All ranks.
     World,
     /// Groups of neighbouring ranks; the number is the group's size.
@@ -108,11 +108,11 @@ impl ByteCounter {
         &mut self,
         among: Among,
         operation: Operation,
-        units: &[u64],
+        units: impl IntoIterator<Item = u64>,
         bytes_per_element: u64,
     ) {
         *self.calls.entry((among, operation)).or_default() += 1;
-        for &elements in units {
+        for elements in units {
             *self.buffers.entry((among, operation, elements, bytes_per_element)).or_default() += 1;
         }
     }

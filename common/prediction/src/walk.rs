@@ -7,15 +7,18 @@ mod passes;
 use crate::activations::Sizes;
 use crate::gather::GatherWindow;
 use crate::job::Job;
-use crate::ledger::{Allocation, Memory, SymbolicLedger};
+use crate::ledger::{Allocation, Memory};
 use crate::moment::{Moment, Peak};
 use crate::offload::Offload;
 use crate::partition::Partition;
 use crate::phases::{Accumulate, PerPhase};
-use crate::reduce::{Bucket, Reducer, UnitGradients, buckets};
+use crate::reduce::{Bucket, Reducer, UnitGradients};
+use crate::regather::Regather;
+use crate::script::Script;
+use crate::tally::Tally;
 use crate::traffic::{Among, ByteCounter};
 use crate::transfers::Transfers;
-use events::{Class, Operation, Pass, Place};
+use events::{Operation, Pass, Place};
 use inputs::Leaving;
 
 /// Bytes of a hash of the initial weights, which ranks compare at start; zeros if they resume.
@@ -62,9 +65,7 @@ pub(crate) struct Walk<'a> {
     partition: &'a Partition,
     sizes: Sizes,
     offload: Offload,
-    device: SymbolicLedger,
-    host: SymbolicLedger,
-    disk: SymbolicLedger,
+    tally: Tally,
     /// Allocations that are live from setup to the end.
     resting: Vec<Allocation>,
     /// The slots of the CPU's update: live while the rank trains.
@@ -75,11 +76,11 @@ pub(crate) struct Walk<'a> {
     leaving: Option<Leaving>,
     /// The buffer of the input that is being written to disk.
     writing: Option<Allocation>,
-    counter: ByteCounter,
     parameters: GatherWindow<'a>,
     gradients: Reducer,
     /// Hybrid sharding: the reduction over the ranks that own the same shard.
     replicas: Option<Reducer>,
+    updated: Regather,
     pass: Pass,
 }
 
@@ -91,15 +92,13 @@ impl<'a> Walk<'a> {
             job,
             partition,
             sizes: Sizes::new(job),
-            device: SymbolicLedger::default(),
-            host: SymbolicLedger::default(),
-            disk: SymbolicLedger::default(),
+            tally: Tally::default(),
             resting: Vec::new(),
             update_slots: None,
             gradients_in_flight: None,
             leaving: None,
             writing: None,
-            counter: ByteCounter::default(),
+            updated: Regather::new(job, partition, sharing(job)),
             pass: Pass::Forward,
             parameters: GatherWindow::new(job, partition, &offload),
             gradients: Reducer::new(job, partition, (sharing(job), reduction(job))),
@@ -116,48 +115,57 @@ impl<'a> Walk<'a> {
     pub(crate) fn run(mut self, outcome: WalkedStep) -> WalkResult {
         self.model_states();
         self.take_room_for_saves();
-        let resting = self.live();
+        let resting = self.tally.live();
         let mut counters = Counters::default();
         for _ in 0..splits(self.job) {
-            self.counter.exchange(Among::World, COLOUR);
+            self.tally.exchange(Among::World, COLOUR);
         }
-        self.counter.exchange(Among::World, HASH);
-        counters.phases.setup = std::mem::take(&mut self.counter);
+        self.tally.exchange(Among::World, HASH);
+        counters.phases.setup = std::mem::take(&mut self.tally.counter);
         self.step();
         counters.phases.reread.transfers = self.offload.rereads();
-        self.counter.transfers.remove(&counters.phases.reread.transfers);
+        self.tally.counter.transfers.remove(&counters.phases.reread.transfers);
         counters.ahead = self.offload.read_ahead();
-        counters.phases.skipped_step = self.counter.clone();
+        counters.phases.skipped_step = self.tally.counter.clone();
         counters.phases.skipped_step.transfers.add(&counters.ahead, 1);
+        counters.phases.skipped_step.exchange(Among::World, LOSS);
         counters.kept = self.parameters.kept;
         if outcome == WalkedStep::Updated {
             self.update();
         }
-        self.gather_updated_parameters();
-        counters.phases.step = std::mem::take(&mut self.counter);
+        self.tally.exchange(Among::World, LOSS);
+        counters.phases.step = std::mem::take(&mut self.tally.counter);
         self.evaluation_batch();
-        counters.phases.evaluation_batch = std::mem::take(&mut self.counter);
-        self.counter.exchange(Among::World, LOSS);
-        counters.phases.evaluation = std::mem::take(&mut self.counter);
+        counters.phases.evaluation_batch = std::mem::take(&mut self.tally.counter);
+        self.tally.exchange(Among::World, LOSS);
+        counters.phases.evaluation = std::mem::take(&mut self.tally.counter);
         self.checkpoint();
-        counters.phases.checkpoint = std::mem::take(&mut self.counter);
-        debug_assert_eq!(self.live(), resting, "a step and an evaluation free what they allocate");
-        self.host.free_all(self.update_slots.take());
+        counters.phases.checkpoint = std::mem::take(&mut self.tally.counter);
+        debug_assert_eq!(self.tally.live(), resting, "a step and an evaluation free what they allocate");
+        self.tally.free_all(self.update_slots.take());
         if self.offload.placement.gathers_states {
             self.gather_weights();
         }
-        let memory = [self.device.memory, self.host.memory, self.disk.memory];
-        WalkResult { memory, peak: self.device.peak, counters }
+        WalkResult { memory: self.tally.memory(), peak: self.tally.peak(), counters }
     }
 
-    fn live(&self) -> [[u64; Class::ALL.len()]; Place::ALL.len()] {
-        [self.device.live, self.host.live, self.disk.live]
+    /// Walks through setup and a step that updates the parameters. Returns what the rank does in
+    /// each.
+    pub(crate) fn scripts(mut self) -> [Script; 2] {
+        self.tally = Tally::scripted();
+        self.model_states();
+        self.take_room_for_saves();
+        let setup = self.tally.take_script();
+        self.step();
+        self.update();
+        self.tally.exchange(Among::World, LOSS);
+        [setup, self.tally.take_script()]
     }
 
     /// Allocates the buffers that the rank holds between steps.
     fn model_states(&mut self) {
         for (class, bytes) in self.partition.model_states_in(self.job, Place::Device).by_class() {
-            self.resting.push(self.device.allocate(class, bytes));
+            self.resting.push(self.tally.allocate(class, bytes));
         }
         self.allocate_offloaded();
     }
@@ -166,21 +174,21 @@ impl<'a> Walk<'a> {
     /// a step whose gradients overflow.
     fn step(&mut self) {
         for micro in 0..self.job.micro_batches {
-            let batch = self.sizes.batch(&mut self.device);
+            self.tally.micro_batch(micro);
+            let batch = self.sizes.batch(&mut self.tally);
             let kept = self.forward();
             self.backward(kept, micro + 1 == self.job.micro_batches);
-            self.device.free(batch);
+            self.tally.free_all(batch);
         }
-        self.device.enter(Moment::Update);
-        self.counter.exchange(Among::World, LOSS);
-        let reduced = self.gradients.wait(&mut self.device);
+        self.tally.enter(Moment::Update);
+        let reduced = self.gradients.wait(&mut self.tally);
         self.reduced(reduced);
         self.wait_for_gradients();
-        let summed = self.replicas.as_mut().map(|replicas| replicas.wait(&mut self.device));
+        let summed = self.replicas.as_mut().map(|replicas| replicas.wait(&mut self.tally));
         self.free(summed.into_iter().flatten());
         if self.job.stage.sharded().optimizer {
             for bytes in NORM {
-                self.counter.exchange(sharing(self.job), bytes);
+                self.tally.exchange(sharing(self.job), bytes);
             }
         }
     }
@@ -197,34 +205,15 @@ impl<'a> Walk<'a> {
             if let (Some(replicas), true) = (&mut self.replicas, part.ends_step) {
                 let shard = UnitGradients { elements: part.elements / self.job.shards(), ..part };
                 let travels = if self.gradients.sums_partly() { full.take() } else { None };
-                let summed = replicas.queue(&mut self.device, &mut self.counter, shard, travels);
+                let summed = replicas.queue(&mut self.tally, shard, travels);
                 self.free(summed);
             }
-            self.device.free_all(full);
+            self.tally.free_all(full);
         }
     }
 
     fn free(&mut self, units: impl IntoIterator<Item = (UnitGradients, Option<Allocation>)>) {
-        self.device.free_all(units.into_iter().filter_map(|(_, held)| held));
-    }
-
-    /// Gathers updated parameters in place, so that every rank has the updates of all ranks: in
-    /// ZeRO-1 and ZeRO-2, and in ZeRO-3 for persistent units.
-    fn gather_updated_parameters(&mut self) {
-        let sharded = self.job.stage.sharded();
-        if !sharded.optimizer {
-            return;
-        }
-        let size = self.job.gather_bucket.unwrap_or(self.partition.largest());
-        let updated = self.partition.units.iter().filter(|unit| unit.persistent || !sharded.parameters);
-        for bucket in buckets(updated.map(|unit| unit.padded), size) {
-            self.counter.collective(
-                sharing(self.job),
-                Operation::AllGather,
-                &bucket,
-                self.job.recipe.weights,
-            );
-        }
+        self.tally.free_all(units.into_iter().filter_map(|(_, held)| held));
     }
 }
 

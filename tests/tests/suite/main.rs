@@ -22,6 +22,7 @@ mod learning;
 mod memory_tables;
 mod model_files;
 mod offload;
+mod order;
 mod out_of_memory;
 mod peers;
 mod precision;
