@@ -32,6 +32,12 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
+    /// True if nothing was learned in the step: it is predicted, and has neither loss nor norm nor
+    /// learning rate. These are not numbers then.
+    pub fn is_predicted(&self) -> bool {
+        self.lr.is_nan()
+    }
+
     /// Returns the tokens of the global batch per second of the step.
     pub fn tokens_per_second(&self) -> f64 {
         self.tokens as f64 / self.seconds.max(1e-9)

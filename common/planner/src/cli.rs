@@ -3,6 +3,7 @@
 use crate::claims;
 use crate::estimators;
 use crate::report::{Report, Request, Subject};
+use crate::times::{self, Recording, TimeArgs};
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Parser};
 use events::Place;
@@ -31,7 +32,7 @@ const LARGEST: u64 = u32::MAX as u64;
 #[derive(Parser, Debug)]
 #[command(name = "planner", version = env!("VERSION"), arg_required_else_help = true, after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-#[command(group = ArgGroup::new("subject").args(["model", "parameters", "claims"]).required(true))]
+#[command(group = ArgGroup::new("subject").args(["model", "parameters", "claims", "published"]).required(true))]
 struct Arguments {
     /// Shell completions and manual pages.
     #[command(subcommand)]
@@ -99,6 +100,11 @@ struct Arguments {
     /// GPUs that share a machine's main memory and disk
     #[arg(long, value_name = "N", default_value = "8", value_parser = whole::<usize>(1..=RANKS))]
     gpus_per_node: usize,
+    #[command(flatten)]
+    times: TimeArgs,
+    /// Print published step times beside the planner's estimates
+    #[arg(long)]
+    published: bool,
     /// Print DeepSpeed's estimates as well (with --model)
     #[arg(long, conflicts_with_all = ["parameters", "claims", "json"])]
     estimators: bool,
@@ -128,12 +134,16 @@ pub fn command() -> clap::Command {
 /// Runs the program with `arguments`, the program's name first, and prints. On help, version or a
 /// usage error, prints the text and exits the process.
 pub fn main_from<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>) -> ExitCode {
-    let text = run(arguments).unwrap_or_else(|problem| shell::exit(&problem));
-    events::say!("{}", text.trim_end());
+    let answer = answer(arguments).unwrap_or_else(|problem| shell::exit(&problem));
+    if let Some(Err(problem)) = answer.recording.map(Recording::write) {
+        events::complain!("error: {problem}");
+        return ExitCode::FAILURE;
+    }
+    events::say!("{}", answer.text.trim_end());
     events::say::code()
 }
 
-/// Runs the program with `arguments`, the program's name first, and returns what to print.
+/// Returns what the program prints with `arguments`, the program's name first. Writes no file.
 ///
 /// # Errors
 /// Returns what to print in place of a result: a usage error with its remedy, or the requested help
@@ -142,17 +152,43 @@ pub fn run<T>(arguments: impl IntoIterator<Item = T>) -> Result<String, clap::Er
 where
     T: Into<OsString> + Clone,
 {
+    Ok(answer(arguments)?.text)
+}
+
+/// What the program prints, and the file that it writes first.
+struct Answer {
+    text: String,
+    recording: Option<Recording>,
+}
+
+impl From<String> for Answer {
+    fn from(text: String) -> Self {
+        Answer { text, recording: None }
+    }
+}
+
+fn answer<T>(arguments: impl IntoIterator<Item = T>) -> Result<Answer, clap::Error>
+where
+    T: Into<OsString> + Clone,
+{
     let arguments: Arguments = shell::try_parse_from(arguments)?;
     if let Some(shell) = &arguments.shell {
-        return shell.text(command()).map_err(|problem| invalid(problem.to_string()));
+        let text = shell.text(command());
+        return Ok(text.map_err(|problem| invalid(problem.to_string()))?.into());
     }
     if arguments.claims {
-        return claims_text(&arguments);
+        return Ok(claims_text(&arguments)?.into());
+    }
+    if arguments.published {
+        return Ok(times::published(arguments.format()).into());
     }
     let request = request(&arguments)?;
     let report = Report::new(&request).map_err(|problem| invalid(problem.to_string()))?;
+    let recorded = |timing| arguments.times.recording(&request.job, timing);
+    let recording = request.timing.as_ref().map(recorded).transpose();
+    let recording = recording.map_err(|problem| invalid(problem.to_string()))?.flatten();
     if arguments.json {
-        return json(&report);
+        return Ok(Answer { text: json(&report)?, recording });
     }
     let mut text = report.render(arguments.format());
     if arguments.estimators && request.subject == Subject::Model {
@@ -161,7 +197,8 @@ where
         text.push('\n');
         text.push_str(&table.render(arguments.format()));
     }
-    Ok(text)
+    text.extend(recording.iter().map(Recording::notice));
+    Ok(Answer { text, recording })
 }
 
 impl Arguments {
@@ -219,7 +256,8 @@ fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
         placement: arguments.placement(),
         ..Job::new(config, arguments.strategy.stage(), arguments.gpus)
     };
-    Ok(Request { subject, job, gpus_per_node: arguments.gpus_per_node })
+    let timing = arguments.times.timing(arguments.gpus_per_node);
+    Ok(Request { subject, job, gpus_per_node: arguments.gpus_per_node, timing })
 }
 
 const NO_MODEL: &str = "a number of parameters has no activations to compute from --batch-size and --seq-len: \
@@ -239,6 +277,10 @@ const ONE_STRATEGY: &str =
 const REPLICATED: &str =
     "--strategy no-shard is the column DDP: choose full-shard, shard-grad-op or hybrid-shard";
 
+const NO_TIMES: &str = "--on: a number of parameters has no layers to time: give --model NAME";
+const OFFLOAD_TIMES: &str =
+    "--on: times of offloaded states are not predicted: leave --on or the offload out";
+
 const COMPUTED: &str = "a model's activations are computed: leave --activations out, \
                         or give --params COUNT in place of --model";
 
@@ -256,6 +298,8 @@ fn check(arguments: &Arguments) -> Result<(), clap::Error> {
         (count && checkpointing != Checkpointing::None, NO_BLOCKS),
         (count && (arguments.wrap != Wrap::default() || arguments.groups()), NO_UNITS),
         (offloaded && checkpointing != Checkpointing::Block, NO_INPUTS),
+        (count && arguments.times.on.is_some(), NO_TIMES),
+        (placement.any() && arguments.times.on.is_some(), OFFLOAD_TIMES),
         (placement.buffers.is_some() && !placement.any_states(), NOT_OFFLOADED),
         (placement.optimizer != Place::Device && !arguments.recipe.is_trainable(), NO_RECIPE),
         (strategy.stage() == Stage::REPLICATED, REPLICATED),

@@ -13,3 +13,6 @@ pub mod numbers;
 pub mod paper;
 pub mod report;
 pub mod sweeps;
+mod times;
+
+pub use times::Timing;

@@ -8,8 +8,8 @@
 
 use crate::job::Job;
 use crate::ledger::Allocation;
+use crate::rank::SymbolicRank;
 use crate::recipe::F32;
-use crate::tally::Tally;
 use events::Class::{Activations, Workspace};
 use model::Checkpointing;
 
@@ -59,123 +59,127 @@ impl Sizes {
     }
 
     /// Allocates the token ids and targets of a micro-batch.
-    pub(crate) fn batch(&self, tally: &mut Tally) -> [Allocation; 2] {
-        [tally.allocate(Activations, self.ids), tally.allocate(Activations, self.ids)]
+    pub(crate) fn batch(&self, rank: &mut SymbolicRank) -> [Allocation; 2] {
+        [rank.allocate(Activations, self.ids), rank.allocate(Activations, self.ids)]
     }
 
     /// Allocates the embedding's output.
-    pub(crate) fn embed_forward(&self, tally: &mut Tally) -> Allocation {
-        tally.allocate(Activations, self.residual)
+    pub(crate) fn embed_forward(&self, rank: &mut SymbolicRank) -> Allocation {
+        rank.allocate(Activations, self.residual)
     }
 
     /// Walks a block's forward before a backward: returns the buffers that it keeps, and its
     /// output.
     pub(crate) fn block_forward(
         &self,
-        tally: &mut Tally,
+        rank: &mut SymbolicRank,
         x: Allocation,
         checkpointing: Checkpointing,
     ) -> (BlockKept, Allocation) {
         match checkpointing {
             Checkpointing::None => {
-                let inner = self.block_inner(tally);
-                (BlockKept::Everything(x, inner), tally.allocate(Activations, self.residual))
+                let inner = self.block_inner(rank);
+                (BlockKept::Everything(x, inner), rank.allocate(Activations, self.residual))
             }
             Checkpointing::Selective => {
-                let (kept, out) = self.block_expensive(tally);
+                let (kept, out) = self.block_expensive(rank);
                 (BlockKept::Selective(x, kept), out)
             }
             Checkpointing::Block => {
-                let out = self.block_unkept(tally, None);
+                let out = self.block_unkept(rank, None);
                 (BlockKept::Input(x), out)
             }
         }
     }
 
     /// Allocates every buffer between a block's input and output.
-    fn block_inner(&self, tally: &mut Tally) -> BlockInner {
-        let [inverse_rms1, n1] = self.norm(tally);
-        let qkv = self.queries_keys_values(tally);
-        let attn = tally.allocate(Activations, self.attention);
-        let log_sum = tally.allocate(Activations, self.log_sum);
-        let x2 = tally.allocate(Activations, self.residual);
-        let [inverse_rms2, n2] = self.norm(tally);
-        let gate_up = tally.allocate(Activations, 2 * self.hidden);
-        let h = tally.allocate(Activations, self.hidden);
+    fn block_inner(&self, rank: &mut SymbolicRank) -> BlockInner {
+        let [inverse_rms1, n1] = self.norm(rank);
+        let qkv = self.queries_keys_values(rank);
+        let attn = rank.allocate(Activations, self.attention);
+        let log_sum = rank.allocate(Activations, self.log_sum);
+        let x2 = rank.allocate(Activations, self.residual);
+        let [inverse_rms2, n2] = self.norm(rank);
+        let gate_up = rank.allocate(Activations, 2 * self.hidden);
+        let h = rank.allocate(Activations, self.hidden);
         let expensive = BlockExpensive { qkv, attn, log_sum, x2, gate_up };
         BlockInner { inverse_rms1, n1, expensive, inverse_rms2, n2, h }
     }
 
     /// Walks a block's forward that keeps the buffers that are expensive to compute again.
-    fn block_expensive(&self, tally: &mut Tally) -> (BlockExpensive, Allocation) {
-        let norm1 = self.norm(tally);
-        let qkv = self.queries_keys_values(tally);
-        tally.free_all(norm1);
-        let attn = tally.allocate(Activations, self.attention);
-        let log_sum = tally.allocate(Activations, self.log_sum);
-        let x2 = tally.allocate(Activations, self.residual);
-        let norm2 = self.norm(tally);
-        let gate_up = tally.allocate(Activations, 2 * self.hidden);
-        tally.free_all(norm2);
-        let h = tally.allocate(Activations, self.hidden);
-        let out = tally.allocate(Activations, self.residual);
-        tally.free(h);
+    fn block_expensive(&self, rank: &mut SymbolicRank) -> (BlockExpensive, Allocation) {
+        let norm1 = self.norm(rank);
+        let qkv = self.queries_keys_values(rank);
+        rank.free_all(norm1);
+        let attn = rank.allocate(Activations, self.attention);
+        let log_sum = rank.allocate(Activations, self.log_sum);
+        let x2 = rank.allocate(Activations, self.residual);
+        let norm2 = self.norm(rank);
+        let gate_up = rank.allocate(Activations, 2 * self.hidden);
+        rank.free_all(norm2);
+        let h = rank.allocate(Activations, self.hidden);
+        let out = rank.allocate(Activations, self.residual);
+        rank.free(h);
         (BlockExpensive { qkv, attn, log_sum, x2, gate_up }, out)
     }
 
     /// Walks a block's forward that frees each buffer after its last use. Frees its input `x` too
     /// if no backward follows.
-    pub(crate) fn block_unkept(&self, tally: &mut Tally, x: Option<Allocation>) -> Allocation {
-        let norm1 = self.norm(tally);
-        let qkv = self.queries_keys_values(tally);
-        tally.free_all(norm1);
-        let attn = tally.allocate(Activations, self.attention);
-        let log_sum = tally.allocate(Activations, self.log_sum);
-        tally.free(log_sum);
-        qkv.free(tally);
-        let x2 = tally.allocate(Activations, self.residual);
-        tally.free(attn);
-        tally.free_all(x);
-        let norm2 = self.norm(tally);
-        let gate_up = tally.allocate(Activations, 2 * self.hidden);
-        tally.free_all(norm2);
-        let h = tally.allocate(Activations, self.hidden);
-        tally.free(gate_up);
-        let out = tally.allocate(Activations, self.residual);
-        tally.free_all([h, x2]);
+    pub(crate) fn block_unkept(&self, rank: &mut SymbolicRank, x: Option<Allocation>) -> Allocation {
+        let norm1 = self.norm(rank);
+        let qkv = self.queries_keys_values(rank);
+        rank.free_all(norm1);
+        let attn = rank.allocate(Activations, self.attention);
+        let log_sum = rank.allocate(Activations, self.log_sum);
+        rank.free(log_sum);
+        qkv.free(rank);
+        let x2 = rank.allocate(Activations, self.residual);
+        rank.free(attn);
+        rank.free_all(x);
+        let norm2 = self.norm(rank);
+        let gate_up = rank.allocate(Activations, 2 * self.hidden);
+        rank.free_all(norm2);
+        let h = rank.allocate(Activations, self.hidden);
+        rank.free(gate_up);
+        let out = rank.allocate(Activations, self.residual);
+        rank.free_all([h, x2]);
         out
     }
 
     /// Allocates queries, keys and values, and the buffers that the norms of heads read and keep.
-    fn queries_keys_values(&self, tally: &mut Tally) -> PackedHeads {
-        let first = tally.allocate(Activations, self.qkv);
-        self.biases(tally);
+    fn queries_keys_values(&self, rank: &mut SymbolicRank) -> PackedHeads {
+        let first = rank.allocate(Activations, self.qkv);
+        self.biases(rank);
         let second = self
             .head_scales
-            .map(|scales| [tally.allocate(Activations, self.qkv), tally.allocate(Activations, scales)]);
+            .map(|scales| [rank.allocate(Activations, self.qkv), rank.allocate(Activations, scales)]);
         PackedHeads { first, second }
     }
 
     /// Walks the buffers that biases need, forward or backward.
-    fn biases(&self, tally: &mut Tally) {
-        let ones = self.ones.map(|ones| tally.allocate(Workspace, ones));
-        tally.free_all(ones);
+    fn biases(&self, rank: &mut SymbolicRank) {
+        let ones = self.ones.map(|ones| rank.allocate(Workspace, ones));
+        rank.free_all(ones);
     }
 
     /// Allocates a norm's scales and output.
-    fn norm(&self, tally: &mut Tally) -> [Allocation; 2] {
-        [tally.allocate(Activations, self.row), tally.allocate(Activations, self.residual)]
+    fn norm(&self, rank: &mut SymbolicRank) -> [Allocation; 2] {
+        [rank.allocate(Activations, self.row), rank.allocate(Activations, self.residual)]
     }
 
     /// Allocates again the buffers that a block's forward did not keep.
-    pub(crate) fn block_recompute(&self, tally: &mut Tally, kept: BlockKept) -> (Allocation, BlockInner) {
+    pub(crate) fn block_recompute(
+        &self,
+        rank: &mut SymbolicRank,
+        kept: BlockKept,
+    ) -> (Allocation, BlockInner) {
         match kept {
             BlockKept::Everything(x, inner) => (x, inner),
-            BlockKept::Input(x) => (x, self.block_inner(tally)),
+            BlockKept::Input(x) => (x, self.block_inner(rank)),
             BlockKept::Selective(x, expensive) => {
-                let [inverse_rms1, n1] = self.norm(tally);
-                let [inverse_rms2, n2] = self.norm(tally);
-                let h = tally.allocate(Activations, self.hidden);
+                let [inverse_rms1, n1] = self.norm(rank);
+                let [inverse_rms2, n2] = self.norm(rank);
+                let h = rank.allocate(Activations, self.hidden);
                 (x, BlockInner { inverse_rms1, n1, expensive, inverse_rms2, n2, h })
             }
         }
@@ -185,56 +189,56 @@ impl Sizes {
     /// it, and returns the gradient of its input, which replaces `dout`.
     pub(crate) fn block_backward(
         &self,
-        tally: &mut Tally,
+        rank: &mut SymbolicRank,
         (x, kept): (Allocation, BlockInner),
         dout: Allocation,
     ) -> Allocation {
         let BlockExpensive { qkv, attn, log_sum, x2, gate_up } = kept.expensive;
-        let dh = tally.allocate(Workspace, self.hidden);
-        tally.free(kept.h);
-        let dgate_up = tally.allocate(Workspace, 2 * self.hidden);
-        tally.free_all([dh, gate_up]);
-        let dn2 = tally.allocate(Workspace, self.residual);
-        tally.free_all([dgate_up, kept.n2, dn2, x2, kept.inverse_rms2]);
-        let dattn = tally.allocate(Workspace, self.attention);
-        let dqkv = tally.allocate(Workspace, self.qkv);
-        tally.free_all([dattn, attn, log_sum]);
-        qkv.free(tally);
-        self.biases(tally);
-        let dn1 = tally.allocate(Workspace, self.residual);
-        tally.free_all([dqkv, kept.n1, dn1, x, kept.inverse_rms1]);
+        let dh = rank.allocate(Workspace, self.hidden);
+        rank.free(kept.h);
+        let dgate_up = rank.allocate(Workspace, 2 * self.hidden);
+        rank.free_all([dh, gate_up]);
+        let dn2 = rank.allocate(Workspace, self.residual);
+        rank.free_all([dgate_up, kept.n2, dn2, x2, kept.inverse_rms2]);
+        let dattn = rank.allocate(Workspace, self.attention);
+        let dqkv = rank.allocate(Workspace, self.qkv);
+        rank.free_all([dattn, attn, log_sum]);
+        qkv.free(rank);
+        self.biases(rank);
+        let dn1 = rank.allocate(Workspace, self.residual);
+        rank.free_all([dqkv, kept.n1, dn1, x, kept.inverse_rms1]);
         dout
     }
 
     /// Walks the head's forward before a backward.
-    pub(crate) fn head_forward(&self, tally: &mut Tally, x: Allocation) -> HeadKept {
+    pub(crate) fn head_forward(&self, rank: &mut SymbolicRank, x: Allocation) -> HeadKept {
         let kept = HeadKept {
             x,
-            inverse_rms: tally.allocate(Activations, self.row),
-            n: tally.allocate(Activations, self.residual),
-            logits: tally.allocate(Activations, self.logits),
+            inverse_rms: rank.allocate(Activations, self.row),
+            n: rank.allocate(Activations, self.residual),
+            logits: rank.allocate(Activations, self.logits),
         };
-        let losses = tally.allocate(Workspace, self.row);
-        tally.free(losses);
+        let losses = rank.allocate(Workspace, self.row);
+        rank.free(losses);
         kept
     }
 
     /// Walks the head's forward in an evaluation, which no backward follows.
-    pub(crate) fn head_evaluate(&self, tally: &mut Tally, x: Allocation) {
-        let inverse_rms = tally.allocate(Activations, self.row);
-        let n = tally.allocate(Activations, self.residual);
-        let logits = tally.allocate(Activations, self.logits);
-        tally.free_all([n, inverse_rms]);
-        let losses = tally.allocate(Workspace, self.row);
-        tally.free_all([losses, logits, x]);
+    pub(crate) fn head_evaluate(&self, rank: &mut SymbolicRank, x: Allocation) {
+        let inverse_rms = rank.allocate(Activations, self.row);
+        let n = rank.allocate(Activations, self.residual);
+        let logits = rank.allocate(Activations, self.logits);
+        rank.free_all([n, inverse_rms]);
+        let losses = rank.allocate(Workspace, self.row);
+        rank.free_all([losses, logits, x]);
     }
 
     /// Walks the head's backward: returns the gradient of its input.
-    pub(crate) fn head_backward(&self, tally: &mut Tally, kept: HeadKept) -> Allocation {
-        let dn = tally.allocate(Workspace, self.residual);
-        tally.free_all([kept.logits, kept.n]);
-        let dx = tally.allocate(Workspace, self.residual);
-        tally.free_all([dn, kept.x, kept.inverse_rms]);
+    pub(crate) fn head_backward(&self, rank: &mut SymbolicRank, kept: HeadKept) -> Allocation {
+        let dn = rank.allocate(Workspace, self.residual);
+        rank.free_all([kept.logits, kept.n]);
+        let dx = rank.allocate(Workspace, self.residual);
+        rank.free_all([dn, kept.x, kept.inverse_rms]);
         dx
     }
 }
@@ -273,9 +277,9 @@ struct PackedHeads {
 }
 
 impl PackedHeads {
-    fn free(self, tally: &mut Tally) {
-        tally.free(self.first);
-        self.second.into_iter().for_each(|kept| tally.free_all(kept));
+    fn free(self, rank: &mut SymbolicRank) {
+        rank.free(self.first);
+        self.second.into_iter().for_each(|kept| rank.free_all(kept));
     }
 }
 

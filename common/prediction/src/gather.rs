@@ -7,7 +7,7 @@ use crate::ledger::Allocation;
 use crate::offload::Offload;
 use crate::partition::Partition;
 use crate::phases::Accumulate;
-use crate::tally::{InFlight, Tally};
+use crate::rank::{InFlight, SymbolicRank};
 use crate::traffic::Among;
 use crate::transfers::Transfers;
 use events::{Class, Operation, Pass};
@@ -98,43 +98,43 @@ impl<'a> GatherWindow<'a> {
     }
 
     /// Acquires `unit` for a layer: gathers it unless it was gathered ahead, and waits for it.
-    pub(crate) fn acquire(&mut self, tally: &mut Tally, unit: usize) {
+    pub(crate) fn acquire(&mut self, rank: &mut SymbolicRank, unit: usize) {
         if self.order.get(self.reached) != Some(&unit) {
             return;
         }
         self.reached += 1;
-        self.gather(tally, unit);
+        self.gather(rank, unit);
         if let Some(gather) = self.in_flight.remove(&unit) {
-            tally.wait(gather);
+            rank.wait(gather);
         }
         if self.pass != Pass::Backward || self.gathering.backward == BackwardPrefetch::Pre {
-            self.gather_ahead(tally);
+            self.gather_ahead(rank);
         }
     }
 
     /// Ends forward's use of `unit`: keeps it if backward needs it again soon enough, else frees
     /// it.
-    pub(crate) fn leave_forward(&mut self, tally: &mut Tally, unit: usize) {
+    pub(crate) fn leave_forward(&mut self, rank: &mut SymbolicRank, unit: usize) {
         if !self.is_near(unit) || self.live > self.gathering.live {
-            self.release(tally, unit);
+            self.release(rank, unit);
         } else if self.full[unit].is_some() {
             self.kept += self.partition.units[unit].padded;
         }
     }
 
     /// Frees `unit` after its last use in the pass.
-    pub(crate) fn free(&mut self, tally: &mut Tally, unit: usize) {
+    pub(crate) fn free(&mut self, rank: &mut SymbolicRank, unit: usize) {
         if self.partition.units[unit].persistent {
             return;
         }
-        self.release(tally, unit);
+        self.release(rank, unit);
         if self.pass == Pass::Backward && self.gathering.backward == BackwardPrefetch::Post {
-            self.gather_ahead(tally);
+            self.gather_ahead(rank);
         }
     }
 
     /// Gathers the units that the pass needs next, as far as the limits allow.
-    fn gather_ahead(&mut self, tally: &mut Tally) {
+    fn gather_ahead(&mut self, rank: &mut SymbolicRank) {
         let mut ahead = 0;
         for at in self.reached..self.order.len() {
             let unit = self.order[at];
@@ -145,30 +145,30 @@ impl<'a> GatherWindow<'a> {
             if enough || self.full[unit].is_none() && (busy || full) {
                 return;
             }
-            self.gather(tally, unit);
+            self.gather(rank, unit);
             ahead += elements;
         }
     }
 
-    fn gather(&mut self, tally: &mut Tally, unit: usize) {
+    fn gather(&mut self, rank: &mut SymbolicRank, unit: usize) {
         if self.full[unit].is_none() {
             let elements = self.partition.units[unit].padded;
             self.full[unit] =
-                Some(tally.allocate(Class::GatheredParameters, elements * self.bytes_per_element));
+                Some(rank.allocate(Class::GatheredParameters, elements * self.bytes_per_element));
             self.live += elements;
             let kind = (self.among, Operation::AllGather);
-            let gather = tally.issue(kind, &[(unit, elements)], self.bytes_per_element);
+            let gather = rank.issue(kind, &[(unit, elements)], self.bytes_per_element);
             self.in_flight.insert(unit, gather);
-            self.fetch(tally, unit);
+            self.fetch(rank, unit);
         }
     }
 
     /// Moves `unit`'s shard to the device, unless backward finds it there already.
-    fn fetch(&mut self, tally: &mut Tally, unit: usize) {
+    fn fetch(&mut self, rank: &mut SymbolicRank, unit: usize) {
         let Some(moved) = &self.fetches[unit] else { return };
         let is_here = self.pass == Pass::Backward && (self.secondary || self.held.contains(&unit));
         if !is_here {
-            tally.counter.transfers.add(moved, 1);
+            rank.counter.transfers.add(moved, 1);
         }
         if self.pass == Pass::Forward {
             self.held.push_back(unit);
@@ -176,10 +176,10 @@ impl<'a> GatherWindow<'a> {
         }
     }
 
-    fn release(&mut self, tally: &mut Tally, unit: usize) {
+    fn release(&mut self, rank: &mut SymbolicRank, unit: usize) {
         if let Some(full) = self.full[unit].take() {
             self.live -= self.partition.units[unit].padded;
-            tally.free(full);
+            rank.free(full);
         }
     }
 }

@@ -33,7 +33,7 @@ impl Serialize for Memory {
     }
 }
 
-/// Bytes that the ledger counts as live. [`Tally::free`](crate::tally::Tally::free) takes an
+/// Bytes that the ledger counts as live. [`SymbolicRank::free`](crate::rank::SymbolicRank::free) takes an
 /// allocation by value, so that it cannot be freed twice.
 #[must_use]
 pub(crate) struct Allocation {

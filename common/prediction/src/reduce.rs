@@ -9,8 +9,8 @@
 use crate::job::Job;
 use crate::ledger::Allocation;
 use crate::partition::Partition;
+use crate::rank::{InFlight, SymbolicRank};
 use crate::recipe::F32;
-use crate::tally::{InFlight, Tally};
 use crate::traffic::Among;
 use events::{Class, Operation};
 
@@ -95,24 +95,24 @@ impl Reducer {
 
     /// Allocates a buffer for the full gradients of `unit`, to which backward writes. Does nothing
     /// if a persistent buffer exists, or if an earlier layer of this backward has allocated it.
-    pub(crate) fn acquire(&mut self, tally: &mut Tally, partition: &Partition, unit: usize) {
+    pub(crate) fn acquire(&mut self, rank: &mut SymbolicRank, partition: &Partition, unit: usize) {
         if self.temporary && self.full[unit].is_none() {
             let bytes = partition.units[unit].padded * self.bytes_per_element;
-            self.full[unit] = Some(tally.allocate(Class::CommunicationBuckets, bytes));
+            self.full[unit] = Some(rank.allocate(Class::CommunicationBuckets, bytes));
         }
     }
 
     /// Adds the complete gradients of `part` to the open bucket. If it is full, or the pass ends,
     /// reduces it; returns the buckets whose reduction has ended.
-    pub(crate) fn reduce(&mut self, tally: &mut Tally, part: UnitGradients) -> Bucket {
+    pub(crate) fn reduce(&mut self, rank: &mut SymbolicRank, part: UnitGradients) -> Bucket {
         let full = self.full[part.unit].take();
-        self.queue(tally, part, full)
+        self.queue(rank, part, full)
     }
 
     /// Adds `part`, whose gradients are in `full`, to the open bucket: see [`Reducer::reduce`].
     pub(crate) fn queue(
         &mut self,
-        tally: &mut Tally,
+        rank: &mut SymbolicRank,
         part: UnitGradients,
         full: Option<Allocation>,
     ) -> Bucket {
@@ -120,8 +120,8 @@ impl Reducer {
         let travels = match self.converted {
             None => full,
             Some(bytes) => {
-                let converted = tally.allocate(Class::CommunicationBuckets, part.elements * bytes);
-                tally.free_all(full);
+                let converted = rank.allocate(Class::CommunicationBuckets, part.elements * bytes);
+                rank.free_all(full);
                 Some(converted)
             }
         };
@@ -131,38 +131,38 @@ impl Reducer {
         if !part.ends_pass && open.iter().map(|(_, elements)| elements).sum::<u64>() < self.size {
             return Vec::new();
         }
-        let mut back = self.wait(tally);
+        let mut back = self.wait(rank);
         let bytes = self.converted.unwrap_or(self.bytes_per_element);
         if let Some(slices) = self.partial {
-            let place = |(_, elements)| tally.allocate(Class::CommunicationBuckets, elements / slices * F32);
+            let place = |(_, elements)| rank.allocate(Class::CommunicationBuckets, elements / slices * F32);
             self.sums = open.iter().copied().map(place).collect();
         }
-        self.issued = Some(tally.issue((self.among, self.operation), &open, bytes));
+        self.issued = Some(rank.issue((self.among, self.operation), &open, bytes));
         self.in_flight = std::mem::take(&mut self.filling);
         if !self.overlap {
-            back.extend(self.wait(tally));
+            back.extend(self.wait(rank));
         }
         back
     }
 
     /// Waits for the bucket in flight and returns it. Partial sums replace the buffers that were
     /// reduced; results that are rounded are rounded one by one.
-    pub(crate) fn wait(&mut self, tally: &mut Tally) -> Bucket {
+    pub(crate) fn wait(&mut self, rank: &mut SymbolicRank) -> Bucket {
         if let Some(issued) = self.issued.take() {
-            tally.wait(issued);
+            rank.wait(issued);
         }
         let mut back = std::mem::take(&mut self.in_flight);
         if self.partial.is_some() {
             let sums = std::mem::take(&mut self.sums);
             let reduced = back.iter_mut().zip(sums).map(|((_, held), sum)| held.replace(sum));
             let reduced: Vec<Allocation> = reduced.flatten().collect();
-            tally.free_all(reduced);
+            rank.free_all(reduced);
         }
         if let Some(bytes) = self.rounded {
             for (part, held) in &mut back {
-                let rounded = tally.allocate(Class::CommunicationBuckets, part.elements * bytes);
-                tally.free_all(held.replace(rounded));
-                tally.free_all(held.take());
+                let rounded = rank.allocate(Class::CommunicationBuckets, part.elements * bytes);
+                rank.free_all(held.replace(rounded));
+                rank.free_all(held.take());
             }
         }
         back

@@ -3,7 +3,7 @@
 
 use crate::job::Job;
 use crate::partition::Partition;
-use crate::tally::{InFlight, Tally};
+use crate::rank::{InFlight, SymbolicRank};
 use crate::traffic::Among;
 use events::Operation;
 
@@ -38,26 +38,26 @@ impl Regather {
 
     /// Adds `unit`, which is updated, to the open bucket, unless it is not gathered. If the bucket
     /// is full, or no further unit is gathered, gathers it.
-    pub(crate) fn push(&mut self, tally: &mut Tally, unit: usize) {
+    pub(crate) fn push(&mut self, rank: &mut SymbolicRank, unit: usize) {
         let Some(elements) = self.elements[unit] else { return };
         self.filling.push((unit, elements));
         let open: u64 = self.filling.iter().map(|(_, elements)| elements).sum();
         if open < self.size && self.elements[unit + 1..].iter().any(Option::is_some) {
             return;
         }
-        self.finish(tally);
+        self.finish(rank);
         let bucket = std::mem::take(&mut self.filling);
         self.in_flight =
-            Some(tally.issue((self.among, Operation::AllGather), &bucket, self.bytes_per_element));
+            Some(rank.issue((self.among, Operation::AllGather), &bucket, self.bytes_per_element));
         if !self.overlap {
-            self.finish(tally);
+            self.finish(rank);
         }
     }
 
     /// Waits for the bucket in flight.
-    pub(crate) fn finish(&mut self, tally: &mut Tally) {
+    pub(crate) fn finish(&mut self, rank: &mut SymbolicRank) {
         if let Some(gather) = self.in_flight.take() {
-            tally.wait(gather);
+            rank.wait(gather);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The script of a rank: what it does in a step, in program order, without times.
 
-use crate::traffic::Among;
+use crate::traffic::{Algorithm, Among, ByteCounter, Sender};
 use events::{Class, Operation, Pass, Place, UnitSet};
 use model::LayerKind;
 
@@ -52,6 +52,8 @@ pub enum Action {
     Update {
         /// The unit.
         unit: u16,
+        /// The part's number within the slice.
+        piece: u16,
         /// The number of elements.
         elements: u64,
     },
@@ -68,6 +70,28 @@ pub struct Issued {
     pub operation: Operation,
     /// The units whose data it moves; none in an exchange of scalars.
     pub units: UnitSet,
-    /// Bytes of the full buffers, padding included; in an exchange, of one rank's scalars.
-    pub bytes: u64,
+    /// Elements of each unit's full buffer, padding included; in an exchange, one rank's bytes.
+    pub elements: Vec<u64>,
+    /// Bytes of an element.
+    pub element_bytes: u64,
+}
+
+impl Issued {
+    /// Returns the bytes of the full buffers; in an exchange, of one rank's scalars.
+    pub fn bytes(&self) -> u64 {
+        self.elements.iter().sum::<u64>() * self.element_bytes
+    }
+
+    /// Returns the payload bytes that `rank` of `ranks` sends.
+    pub fn sent(&self, algorithm: Algorithm, ranks: usize, rank: usize) -> u64 {
+        let mut counter = ByteCounter::default();
+        match self.operation {
+            Operation::Scalars => counter.exchange(self.among, self.bytes()),
+            operation => {
+                counter.collective(self.among, operation, self.elements.iter().copied(), self.element_bytes);
+            }
+        }
+        let sender = Sender { algorithm, ranks: ranks as u64, rank: rank as u64 };
+        counter.of(sender).bytes(self.operation)
+    }
 }

@@ -12,10 +12,10 @@ use crate::moment::{Moment, Peak};
 use crate::offload::Offload;
 use crate::partition::Partition;
 use crate::phases::{Accumulate, PerPhase};
+use crate::rank::SymbolicRank;
 use crate::reduce::{Bucket, Reducer, UnitGradients};
 use crate::regather::Regather;
 use crate::script::Script;
-use crate::tally::Tally;
 use crate::traffic::{Among, ByteCounter};
 use crate::transfers::Transfers;
 use events::{Operation, Pass, Place};
@@ -65,7 +65,7 @@ pub(crate) struct Walk<'a> {
     partition: &'a Partition,
     sizes: Sizes,
     offload: Offload,
-    tally: Tally,
+    rank: SymbolicRank,
     /// Allocations that are live from setup to the end.
     resting: Vec<Allocation>,
     /// The slots of the CPU's update: live while the rank trains.
@@ -92,7 +92,7 @@ impl<'a> Walk<'a> {
             job,
             partition,
             sizes: Sizes::new(job),
-            tally: Tally::default(),
+            rank: SymbolicRank::default(),
             resting: Vec::new(),
             update_slots: None,
             gradients_in_flight: None,
@@ -115,57 +115,57 @@ impl<'a> Walk<'a> {
     pub(crate) fn run(mut self, outcome: WalkedStep) -> WalkResult {
         self.model_states();
         self.take_room_for_saves();
-        let resting = self.tally.live();
+        let resting = self.rank.live();
         let mut counters = Counters::default();
         for _ in 0..splits(self.job) {
-            self.tally.exchange(Among::World, COLOUR);
+            self.rank.exchange(Among::World, COLOUR);
         }
-        self.tally.exchange(Among::World, HASH);
-        counters.phases.setup = std::mem::take(&mut self.tally.counter);
+        self.rank.exchange(Among::World, HASH);
+        counters.phases.setup = std::mem::take(&mut self.rank.counter);
         self.step();
         counters.phases.reread.transfers = self.offload.rereads();
-        self.tally.counter.transfers.remove(&counters.phases.reread.transfers);
+        self.rank.counter.transfers.remove(&counters.phases.reread.transfers);
         counters.ahead = self.offload.read_ahead();
-        counters.phases.skipped_step = self.tally.counter.clone();
+        counters.phases.skipped_step = self.rank.counter.clone();
         counters.phases.skipped_step.transfers.add(&counters.ahead, 1);
         counters.phases.skipped_step.exchange(Among::World, LOSS);
         counters.kept = self.parameters.kept;
         if outcome == WalkedStep::Updated {
             self.update();
         }
-        self.tally.exchange(Among::World, LOSS);
-        counters.phases.step = std::mem::take(&mut self.tally.counter);
+        self.rank.exchange(Among::World, LOSS);
+        counters.phases.step = std::mem::take(&mut self.rank.counter);
         self.evaluation_batch();
-        counters.phases.evaluation_batch = std::mem::take(&mut self.tally.counter);
-        self.tally.exchange(Among::World, LOSS);
-        counters.phases.evaluation = std::mem::take(&mut self.tally.counter);
+        counters.phases.evaluation_batch = std::mem::take(&mut self.rank.counter);
+        self.rank.exchange(Among::World, LOSS);
+        counters.phases.evaluation = std::mem::take(&mut self.rank.counter);
         self.checkpoint();
-        counters.phases.checkpoint = std::mem::take(&mut self.tally.counter);
-        debug_assert_eq!(self.tally.live(), resting, "a step and an evaluation free what they allocate");
-        self.tally.free_all(self.update_slots.take());
+        counters.phases.checkpoint = std::mem::take(&mut self.rank.counter);
+        debug_assert_eq!(self.rank.live(), resting, "a step and an evaluation free what they allocate");
+        self.rank.free_all(self.update_slots.take());
         if self.offload.placement.gathers_states {
             self.gather_weights();
         }
-        WalkResult { memory: self.tally.memory(), peak: self.tally.peak(), counters }
+        WalkResult { memory: self.rank.memory(), peak: self.rank.peak(), counters }
     }
 
     /// Walks through setup and a step that updates the parameters. Returns what the rank does in
     /// each.
     pub(crate) fn scripts(mut self) -> [Script; 2] {
-        self.tally = Tally::scripted();
+        self.rank = SymbolicRank::scripted();
         self.model_states();
         self.take_room_for_saves();
-        let setup = self.tally.take_script();
+        let setup = self.rank.take_script();
         self.step();
         self.update();
-        self.tally.exchange(Among::World, LOSS);
-        [setup, self.tally.take_script()]
+        self.rank.exchange(Among::World, LOSS);
+        [setup, self.rank.take_script()]
     }
 
     /// Allocates the buffers that the rank holds between steps.
     fn model_states(&mut self) {
         for (class, bytes) in self.partition.model_states_in(self.job, Place::Device).by_class() {
-            self.resting.push(self.tally.allocate(class, bytes));
+            self.resting.push(self.rank.allocate(class, bytes));
         }
         self.allocate_offloaded();
     }
@@ -174,21 +174,21 @@ impl<'a> Walk<'a> {
     /// a step whose gradients overflow.
     fn step(&mut self) {
         for micro in 0..self.job.micro_batches {
-            self.tally.micro_batch(micro);
-            let batch = self.sizes.batch(&mut self.tally);
+            self.rank.micro_batch(micro);
+            let batch = self.sizes.batch(&mut self.rank);
             let kept = self.forward();
             self.backward(kept, micro + 1 == self.job.micro_batches);
-            self.tally.free_all(batch);
+            self.rank.free_all(batch);
         }
-        self.tally.enter(Moment::Update);
-        let reduced = self.gradients.wait(&mut self.tally);
+        self.rank.enter(Moment::Update);
+        let reduced = self.gradients.wait(&mut self.rank);
         self.reduced(reduced);
         self.wait_for_gradients();
-        let summed = self.replicas.as_mut().map(|replicas| replicas.wait(&mut self.tally));
+        let summed = self.replicas.as_mut().map(|replicas| replicas.wait(&mut self.rank));
         self.free(summed.into_iter().flatten());
         if self.job.stage.sharded().optimizer {
             for bytes in NORM {
-                self.tally.exchange(sharing(self.job), bytes);
+                self.rank.exchange(sharing(self.job), bytes);
             }
         }
     }
@@ -205,15 +205,15 @@ impl<'a> Walk<'a> {
             if let (Some(replicas), true) = (&mut self.replicas, part.ends_step) {
                 let shard = UnitGradients { elements: part.elements / self.job.shards(), ..part };
                 let travels = if self.gradients.sums_partly() { full.take() } else { None };
-                let summed = replicas.queue(&mut self.tally, shard, travels);
+                let summed = replicas.queue(&mut self.rank, shard, travels);
                 self.free(summed);
             }
-            self.tally.free_all(full);
+            self.rank.free_all(full);
         }
     }
 
     fn free(&mut self, units: impl IntoIterator<Item = (UnitGradients, Option<Allocation>)>) {
-        self.tally.free_all(units.into_iter().filter_map(|(_, held)| held));
+        self.rank.free_all(units.into_iter().filter_map(|(_, held)| held));
     }
 }
 

@@ -2,14 +2,9 @@
 
 use crate::plan::Plan;
 use crate::stop::StopRequest;
-use events::header::{Choices, Offload, PredictedBytes, PredictedPlace};
-use events::{
-    Class, Emitter, Hub, HubError, HubOptions, Inlets, Pace, Place, RecordingError, Route, RunHeader,
-    channel, feed,
-};
-use prediction::{Job, Placement, Prediction, RankPrediction};
+use events::{Emitter, Hub, HubError, HubOptions, Inlets, Pace, RecordingError, RunHeader, channel, feed};
 use settings::machine::remedy_for_threads;
-use settings::{Config, Failure, Result, planned, precision};
+use settings::{Failure, Result, planned, precision};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -102,84 +97,14 @@ fn watch_failure(error: HubError) -> Failure {
 fn header(plan: &Plan) -> Result<RunHeader> {
     let config = &plan.config;
     let job = planned::job(plan.stage.id, config);
-    let replicated =
-        prediction::predict(&job.with_stage(prediction::Stage::REPLICATED)).map_err(Failure::usage)?;
+    let header = prediction::header(&job, &plan.prediction).map_err(Failure::usage)?;
     Ok(RunHeader {
-        stage: plan.stage.id.label().into(),
-        model: config.model.name.clone(),
-        parameters: plan.model.layout.parameters(),
-        world_size: config.world_size as u32,
         device: config.describe_device(),
         precision: precision::describe(config.precision),
         communicated_bytes: config.precision.reduce.size() as u32,
-        algorithm: format!("{:?}", config.algorithm).to_lowercase(),
         steps: config.steps,
-        micro_batches: config.micro_batches as u32,
-        batch_size: config.batch_size as u32,
-        sequence_length: config.sequence_length as u32,
         capacity: config.memory.device_memory,
-        shard_group: job.sharing_ranks() as u32,
-        sharded: plan.stage.sharded,
-        units: prediction::Partition::of(&job).units,
-        predicted_memory: plan.prediction.memory_header(),
-        predicted_total: plan.prediction.total_header(),
-        replicated_total: replicated.total_header(),
-        predicted_traffic: plan.prediction.traffic_header(),
         version: env!("CARGO_PKG_VERSION").into(),
-        theory: plan.prediction.theory.clone(),
-        offload: offload(&job, &plan.prediction),
-        choices: choices(config),
+        ..header
     })
-}
-
-/// Returns the choices of `config` that differ from the defaults.
-fn choices(config: &Config) -> Choices {
-    let strategy = config.strategy.filter(|strategy| *strategy != prediction::Strategy::default());
-    let recomputes = config.memory.checkpoint_activations != model::Checkpointing::None;
-    Choices {
-        strategy: strategy.map_or_else(String::new, |strategy| strategy.label().into()),
-        checkpointing: if recomputes {
-            config.memory.checkpoint_activations.label().into()
-        } else {
-            String::new()
-        },
-    }
-}
-
-/// Returns which states are stored beyond the device, with predicted memory and transfers; empty
-/// without offload.
-fn offload(job: &Job, prediction: &Prediction) -> Offload {
-    let Placement { optimizer, parameters, activations, .. } = job.placement;
-    let ranks = || (0u32..).zip(&prediction.ranks);
-    let follow = ranks().any(|(_, rank)| rank.host.peak(Class::Gradients) > 0);
-    let places = [
-        (Class::Parameters, parameters),
-        (Class::Gradients, if follow { Place::Host } else { Place::Device }),
-        (Class::Optimizer, optimizer),
-        (Class::Activations, activations),
-    ];
-    let resting: Vec<_> = places.into_iter().filter(|(_, place)| *place != Place::Device).collect();
-    if resting.is_empty() {
-        return Offload::default();
-    }
-    let memory = |(number, rank): (u32, &RankPrediction), place: Place| {
-        let (peaks, total) = (rank.place(place).peaks.to_vec(), rank.place(place).total_peak);
-        PredictedPlace { rank: number, place, peaks, total }
-    };
-    let transfers = |(number, rank): (u32, &RankPrediction), route: Route| PredictedBytes {
-        rank: number,
-        of: route,
-        bytes: rank.transfers.step.bytes(route),
-    };
-    Offload {
-        resting,
-        memory: [Place::Host, Place::Disk]
-            .iter()
-            .flat_map(|&place| ranks().map(move |rank| memory(rank, place)))
-            .collect(),
-        transfers: Route::ALL
-            .iter()
-            .flat_map(|&route| ranks().map(move |rank| transfers(rank, route)))
-            .collect(),
-    }
 }

@@ -80,8 +80,15 @@ pub fn round_step(value: f64) -> f64 {
 }
 
 /// True if a simulated link delays the run's communication, or its transfers between places.
-pub fn simulated(header: &RunHeader) -> bool {
+fn simulated(header: &RunHeader) -> bool {
     header.device.contains("simulated")
+}
+
+/// Returns what is simulated of the run, in few words: the whole run, if it is predicted, or its
+/// links.
+pub fn simulation(header: &RunHeader) -> Option<&'static str> {
+    let predicted = header.device.contains("predicted");
+    simulated(header).then_some(if predicted { "predicted run" } else { "simulated link" })
 }
 
 /// True if a simulated link delays the run's transfers between places.

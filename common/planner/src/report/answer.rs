@@ -1,7 +1,7 @@
 //! The answer to a request: for a model, predictions; for a number of parameters, closed forms.
 
 use super::{
-    CAPACITIES, CapacityFit, Compute, FittingChange, MicroBatch, Report, Request, StageReport, ToFit,
+    CAPACITIES, CapacityFit, Compute, FittingChange, MicroBatch, Report, Request, StageReport, Times, ToFit,
 };
 use events::{Operation, Place};
 use prediction::Stage;
@@ -32,8 +32,9 @@ pub(super) fn of_model(request: &Request) -> Result<Report, InvalidJob> {
     };
     let fits = stages.last().map_or([].as_slice(), |stage| &stage.fits);
     let to_fit = all_to_fit(&base.with_stage(Stage::SHARDS_PARAMETERS), fits);
+    let times = request.timing.as_ref().map(|timing| Times::of(&base, timing)).transpose()?;
     let report = report(request, Some(base.config.name.clone()), parameters, micro_batch, stages);
-    Ok(Report { compute: Some(compute), to_fit, ..report })
+    Ok(Report { compute: Some(compute), times, to_fit, ..report })
 }
 
 /// Returns the changes with which `job` fits on GPUs that are too small for it, the smallest first.
@@ -153,6 +154,7 @@ fn report(
         secondary_shards: job.secondary_shards,
         offload: request.offloading(),
         compute: None,
+        times: None,
         stages,
         to_fit: Vec::new(),
     }

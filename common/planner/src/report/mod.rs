@@ -4,7 +4,9 @@
 mod answer;
 mod beyond;
 mod render;
+mod times;
 
+use crate::Timing;
 use model::Checkpointing;
 use prediction::Stage;
 use prediction::Strategy;
@@ -17,6 +19,7 @@ use prediction::transfers::Transfers;
 use serde::Serialize;
 
 pub use beyond::{Offloading, PlaceReport};
+pub use times::{StageTime, Times};
 
 /// Memory of common GPUs, in bytes: 24 GB (RTX 3090, 4090), 40 and 80 GB (A100, H100), 141 GB
 /// (H200).
@@ -46,6 +49,8 @@ pub struct Request {
     pub job: Job,
     /// GPUs that share a machine's main memory and disk.
     pub gpus_per_node: usize,
+    /// The device on which steps are timed; `None` if no times are wanted.
+    pub timing: Option<Timing>,
 }
 
 /// The answer. All sizes are per GPU, in bytes.
@@ -76,6 +81,9 @@ pub struct Report {
     pub compute: Option<Compute>,
     /// One entry per stage.
     pub stages: Vec<StageReport>,
+    /// The times of a step; `None` if they were not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times: Option<Times>,
     /// What makes the last stage fit on GPUs that are too small for it, down to the first for which
     /// one change is not enough. Empty without a model, and for recipes that no run has.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,6 +1,6 @@
 //! The report as tables and text.
 
-use super::{CAPACITIES, CapacityFit, Compute, FittingChange, MicroBatch, Report, StageReport, ToFit};
+use super::{CAPACITIES, CapacityFit, Compute, FittingChange, MicroBatch, Report, StageReport, Times, ToFit};
 use crate::numbers::{Scale, in_words};
 use events::say::{counted, grouped};
 use events::{Class, Operation};
@@ -16,7 +16,7 @@ impl Report {
     /// about offloaded states, and one about changes where the last stage does not fit.
     pub fn render(&self, format: Format) -> String {
         let tables = std::iter::once(self.memory()).chain(self.beyond()).chain([self.traffic(), self.fits()]);
-        let tables = tables.chain(self.to_fit());
+        let tables = tables.chain(self.to_fit()).chain(self.step_times());
         let mut parts = vec![self.title()];
         parts.extend(tables.map(|table| table.render(format)));
         parts.push(self.notes());
@@ -164,7 +164,9 @@ impl Report {
             (self.sends_nearly_thrice(), GATHERED_NOTES),
             (self.offload.is_some(), BEYOND_NOTES),
         ];
-        noted.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note).collect()
+        let times = self.times.iter().map(Times::notes);
+        let noted = noted.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note.into());
+        noted.chain(times).collect()
     }
 
     /// True if ZeRO-3 gathers nearly all parameters twice per micro-batch, among all GPUs, and

@@ -6,3 +6,4 @@ mod claims;
 mod program;
 mod recipes;
 mod screens;
+mod times;

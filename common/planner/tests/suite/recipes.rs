@@ -14,7 +14,7 @@ const BILLION: u64 = 1_000_000_000;
 fn request(parameters: u64, gpus: usize, recipe: Recipe) -> Request {
     let job = Job { recipe, ..Job::new(ModelConfig::tiny(), Stage::Zero3, gpus) };
     let subject = Subject::Parameters { count: parameters, activations: 0 };
-    Request { subject, job, gpus_per_node: 8 }
+    Request { subject, job, gpus_per_node: 8, timing: None }
 }
 
 fn report(request: &Request) -> Report {

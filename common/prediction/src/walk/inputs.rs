@@ -33,11 +33,11 @@ impl Walk<'_> {
             kept => return Saved::OnDevice(kept),
         };
         self.wait_for_leaving();
-        self.tally.counter.transfers.count(Route::DeviceToHost, self.sizes.residual);
+        self.rank.counter.transfers.count(Route::DeviceToHost, self.sizes.residual);
         let (staged, held) = if place == Place::Disk {
             (Some(self.staged_input()), None)
         } else {
-            (None, Some(self.tally.allocate_in(Place::Host, Class::Activations, self.sizes.residual)))
+            (None, Some(self.rank.allocate_in(Place::Host, Class::Activations, self.sizes.residual)))
         };
         self.leaving = Some(Leaving(x, staged));
         Saved::Offloaded { x: None, held }
@@ -46,17 +46,17 @@ impl Walk<'_> {
     /// Waits, at the end of forward, until every input has left and is written.
     pub(super) fn wait_until_offloaded(&mut self) {
         self.wait_for_leaving();
-        self.tally.free_all(self.writing.take());
+        self.rank.free_all(self.writing.take());
     }
 
     /// Waits until the input in flight has left the device. If it is to be stored on disk, waits
     /// for the previous write and starts its own.
     fn wait_for_leaving(&mut self) {
         let Some(Leaving(x, staged)) = self.leaving.take() else { return };
-        self.tally.free(x);
+        self.rank.free(x);
         if let Some(staged) = staged {
-            self.tally.free_all(self.writing.replace(staged));
-            self.tally.counter.transfers.count(Route::HostToDisk, pages(self.sizes.residual));
+            self.rank.free_all(self.writing.replace(staged));
+            self.rank.counter.transfers.count(Route::HostToDisk, pages(self.sizes.residual));
         }
     }
 
@@ -65,7 +65,7 @@ impl Walk<'_> {
     pub(super) fn fetch_input(&mut self, next: Option<&mut Saved>) {
         let Some(Saved::Offloaded { x, held }) = next else { return };
         if self.offload.placement.activations == Place::Disk {
-            self.tally.counter.transfers.count(Route::DiskToHost, pages(self.sizes.residual));
+            self.rank.counter.transfers.count(Route::DiskToHost, pages(self.sizes.residual));
             *held = Some(self.staged_input());
         } else {
             *x = Some(self.returning_input());
@@ -78,7 +78,7 @@ impl Walk<'_> {
             Saved::OnDevice(kept) => kept,
             Saved::Offloaded { x, held } => {
                 let x = x.unwrap_or_else(|| self.returning_input());
-                self.tally.free_all(held);
+                self.rank.free_all(held);
                 BlockKept::Input(x)
             }
         }
@@ -86,12 +86,12 @@ impl Walk<'_> {
 
     /// Allocates a buffer in main memory for an input in flight to or from disk.
     fn staged_input(&mut self) -> Allocation {
-        self.tally.allocate_in(Place::Host, Class::Workspace, pages(self.sizes.residual))
+        self.rank.allocate_in(Place::Host, Class::Workspace, pages(self.sizes.residual))
     }
 
     /// Allocates a buffer on the device for a returning input, and counts its last transfer.
     fn returning_input(&mut self) -> Allocation {
-        self.tally.counter.transfers.count(Route::HostToDevice, self.sizes.residual);
-        self.tally.allocate(Class::Activations, self.sizes.residual)
+        self.rank.counter.transfers.count(Route::HostToDevice, self.sizes.residual);
+        self.rank.allocate(Class::Activations, self.sizes.residual)
     }
 }

@@ -21,8 +21,8 @@ impl Walk<'_> {
             let in_memory = self.offload.stored(unit, Place::Host).by_class();
             for ((class, disk), (_, host)) in on_disk.into_iter().zip(in_memory) {
                 let allocated = [
-                    self.tally.allocate_in(Place::Disk, class, disk),
-                    self.tally.allocate_in(Place::Host, class, host),
+                    self.rank.allocate_in(Place::Disk, class, disk),
+                    self.rank.allocate_in(Place::Host, class, host),
                 ];
                 self.resting.extend(allocated);
                 self.write_initial_values(unit, class);
@@ -30,13 +30,13 @@ impl Walk<'_> {
         }
         self.take_update_slots();
         let (slots, bytes) = self.offload.fetch_slots();
-        self.resting.push(self.tally.allocate(Class::Workspace, slots * bytes));
+        self.resting.push(self.rank.allocate(Class::Workspace, slots * bytes));
         if self.offload.placement.parameters == Place::Disk {
-            self.resting.push(self.tally.allocate_in(Place::Host, Class::Workspace, slots * pages(bytes)));
+            self.resting.push(self.rank.allocate_in(Place::Host, Class::Workspace, slots * pages(bytes)));
         }
         if self.offload.placement.activations == Place::Disk {
             let blocks = self.job.config.layers as u64 * pages(self.sizes.residual);
-            self.resting.push(self.tally.allocate_in(Place::Disk, Class::Activations, blocks));
+            self.resting.push(self.rank.allocate_in(Place::Disk, Class::Activations, blocks));
         }
     }
 
@@ -60,9 +60,9 @@ impl Walk<'_> {
     /// Moves buffers over `route` through main memory, one at a time.
     fn pass_through_memory(&mut self, route: Route, buffers: &[EqualBuffers]) {
         for &EqualBuffers { times, bytes } in buffers {
-            let staged = self.tally.allocate_in(Place::Host, Class::Workspace, bytes);
-            self.tally.free(staged);
-            self.tally.counter.transfers.count_all(route, bytes, times);
+            let staged = self.rank.allocate_in(Place::Host, Class::Workspace, bytes);
+            self.rank.free(staged);
+            self.rank.counter.transfers.count_all(route, bytes, times);
         }
     }
 
@@ -71,17 +71,17 @@ impl Walk<'_> {
     pub(super) fn send_gradients(&mut self, part: UnitGradients, full: Option<Allocation>) {
         self.wait_for_gradients();
         let bytes = self.offload.reduced_bytes(part.unit);
-        let sent = self.tally.allocate(Class::Workspace, bytes);
-        self.tally.free_all(full);
-        self.gradients_in_flight = Some((sent, self.tally.allocate_in(Place::Host, Class::Workspace, bytes)));
-        self.tally.counter.transfers.count(Route::DeviceToHost, bytes);
+        let sent = self.rank.allocate(Class::Workspace, bytes);
+        self.rank.free_all(full);
+        self.gradients_in_flight = Some((sent, self.rank.allocate_in(Place::Host, Class::Workspace, bytes)));
+        self.rank.counter.transfers.count(Route::DeviceToHost, bytes);
     }
 
     /// Adds the gradients that have arrived to their shard.
     pub(super) fn wait_for_gradients(&mut self) {
         if let Some((sent, arrived)) = self.gradients_in_flight.take() {
-            self.tally.free(sent);
-            self.tally.free(arrived);
+            self.rank.free(sent);
+            self.rank.free(arrived);
         }
     }
 
@@ -89,7 +89,7 @@ impl Walk<'_> {
     fn take_update_slots(&mut self) {
         if !self.offload.updates_on_device() {
             let slots = self.offload.update_slots();
-            self.update_slots = Some(self.tally.allocate_in(
+            self.update_slots = Some(self.rank.allocate_in(
                 Place::Host,
                 Class::Workspace,
                 slots.count * slots.bytes_in_memory,
@@ -103,18 +103,22 @@ impl Walk<'_> {
     pub(super) fn update(&mut self) {
         let slots = self.offload.update_slots();
         let bytes_in_memory = if self.offload.updates_on_device() { slots.bytes_in_memory } else { 0 };
-        let in_memory = self.tally.allocate_in(Place::Host, Class::Workspace, slots.count * bytes_in_memory);
-        let on_device = self.tally.allocate(Class::Workspace, slots.count * slots.bytes_on_device);
+        let in_memory = self.rank.allocate_in(Place::Host, Class::Workspace, slots.count * bytes_in_memory);
+        let on_device = self.rank.allocate(Class::Workspace, slots.count * slots.bytes_on_device);
         for (unit, slices) in self.offload.units.iter().enumerate() {
-            self.tally.counter.transfers.add(&self.offload.updates(slices), 1);
+            self.rank.counter.transfers.add(&self.offload.updates(slices), 1);
+            let mut piece = 0;
             for pieces in self.offload.pieces(slices.optimizer) {
-                (0..pieces.times).for_each(|_| self.tally.update(unit, pieces.elements));
+                for _ in 0..pieces.times {
+                    self.rank.update(unit, piece, pieces.elements);
+                    piece += 1;
+                }
             }
-            self.updated.push(&mut self.tally, unit);
+            self.updated.push(&mut self.rank, unit);
         }
-        self.updated.finish(&mut self.tally);
-        self.tally.free(in_memory);
-        self.tally.free(on_device);
+        self.updated.finish(&mut self.rank);
+        self.rank.free(in_memory);
+        self.rank.free(on_device);
     }
 
     /// Allocates, until the end, the buffers for saving the rank's part of a checkpoint: one for a
@@ -129,13 +133,13 @@ impl Walk<'_> {
                 STREAM_BUFFERS * pages(F32 * elements.div_ceil(MIN_STREAM_PIECES).min(STREAM_BUFFER))
             }
         };
-        self.resting.push(self.tally.allocate_in(Place::Host, Class::Workspace, bytes));
+        self.resting.push(self.rank.allocate_in(Place::Host, Class::Workspace, bytes));
     }
 
     /// Saves the rank's part of a checkpoint: reads the states stored on disk. The update does not
     /// need its buffers during that time.
     pub(super) fn checkpoint(&mut self) {
-        self.tally.free_all(self.update_slots.take());
+        self.rank.free_all(self.update_slots.take());
         if self.offload.placement.saving == Saving::Streaming {
             for unit in self.offload.units.clone() {
                 for state in TrainingState::ALL {
@@ -158,7 +162,7 @@ impl Walk<'_> {
                 held[unit] = Some(self.gather_in_memory(unit));
             }
             if last[unit] == tensor {
-                self.tally.free_all(held[unit].take());
+                self.rank.free_all(held[unit].take());
             }
         }
     }
@@ -166,11 +170,11 @@ impl Walk<'_> {
     /// Gathers a unit's weights in main memory.
     fn gather_in_memory(&mut self, unit: usize) -> Allocation {
         let padded = self.partition.units[unit].padded;
-        let held = self.tally.allocate_in(Place::Host, Class::GatheredParameters, padded * F32);
+        let held = self.rank.allocate_in(Place::Host, Class::GatheredParameters, padded * F32);
         let reads = self.offload.reads(&self.offload.units[unit], TrainingState::Weight);
         self.pass_through_memory(Route::DiskToHost, &reads);
         if self.job.shards() > 1 {
-            self.tally.counter.collective(sharing(self.job), Operation::AllGather, [padded], F32);
+            self.rank.counter.collective(sharing(self.job), Operation::AllGather, [padded], F32);
         }
         held
     }

@@ -21,24 +21,24 @@ impl Walk<'_> {
         self.begin(Pass::Forward, 0..=last, sharing(self.job));
         self.acquire(0);
         self.compute(Pass::Forward, 0);
-        let mut x = self.sizes.embed_forward(&mut self.tally);
-        self.tally.end();
+        let mut x = self.sizes.embed_forward(&mut self.rank);
+        self.rank.end();
         self.leave(0);
         let mut blocks = Vec::new();
         for layer in 1..last {
             self.acquire(layer);
             self.compute(Pass::Forward, layer);
             let checkpointing = self.job.checkpointing;
-            let (kept, out) = self.sizes.block_forward(&mut self.tally, x, checkpointing);
+            let (kept, out) = self.sizes.block_forward(&mut self.rank, x, checkpointing);
             x = out;
             blocks.push(self.offload_input(kept));
-            self.tally.end();
+            self.rank.end();
             self.leave(layer);
         }
         self.acquire(last);
         self.compute(Pass::Forward, last);
-        let head = self.sizes.head_forward(&mut self.tally, x);
-        self.tally.end();
+        let head = self.sizes.head_forward(&mut self.rank, x);
+        self.rank.end();
         self.leave(last);
         self.wait_until_offloaded();
         SavedForward { blocks, head }
@@ -57,8 +57,8 @@ impl Walk<'_> {
         self.fetch_input(blocks.last_mut());
         self.compute(Pass::Backward, last);
         self.acquire_gradients(last);
-        let mut dx = self.sizes.head_backward(&mut self.tally, head);
-        self.tally.end();
+        let mut dx = self.sizes.head_backward(&mut self.rank, head);
+        self.rank.end();
         self.finish_backward(last, last_micro_batch);
         while let Some(block) = blocks.pop() {
             let layer = blocks.len() + 1;
@@ -69,40 +69,40 @@ impl Walk<'_> {
             if recomputes {
                 self.compute(Pass::Recompute, layer);
             }
-            let block = self.sizes.block_recompute(&mut self.tally, block);
+            let block = self.sizes.block_recompute(&mut self.rank, block);
             if recomputes {
-                self.tally.end();
+                self.rank.end();
             }
             self.compute(Pass::Backward, layer);
             self.acquire_gradients(layer);
-            dx = self.sizes.block_backward(&mut self.tally, block, dx);
-            self.tally.end();
+            dx = self.sizes.block_backward(&mut self.rank, block, dx);
+            self.rank.end();
             self.finish_backward(layer, last_micro_batch);
         }
         self.acquire(0);
         self.compute(Pass::Backward, 0);
         self.acquire_gradients(0);
-        self.tally.free(dx);
-        self.tally.end();
+        self.rank.free(dx);
+        self.rank.end();
         self.finish_backward(0, last_micro_batch);
     }
 
     pub(super) fn evaluation_batch(&mut self) {
         let last = self.partition.last_layer();
-        let batch = self.sizes.batch(&mut self.tally);
+        let batch = self.sizes.batch(&mut self.rank);
         self.begin(Pass::Evaluate, 0..=last, sharing(self.job));
         self.acquire(0);
-        let mut x = self.sizes.embed_forward(&mut self.tally);
+        let mut x = self.sizes.embed_forward(&mut self.rank);
         self.leave(0);
         for layer in 1..last {
             self.acquire(layer);
-            x = self.sizes.block_unkept(&mut self.tally, Some(x));
+            x = self.sizes.block_unkept(&mut self.rank, Some(x));
             self.leave(layer);
         }
         self.acquire(last);
-        self.sizes.head_evaluate(&mut self.tally, x);
+        self.sizes.head_evaluate(&mut self.rank, x);
         self.leave(last);
-        self.tally.free_all(batch);
+        self.rank.free_all(batch);
     }
 
     /// Begins a pass over `layers` that gathers among `among`. Where parameters are not sharded, it
@@ -117,15 +117,15 @@ impl Walk<'_> {
 
     /// Acquires the full parameters of every unit that `layer` needs.
     fn acquire(&mut self, layer: usize) {
-        self.tally.enter(Moment::Layer(self.pass, self.kind(layer)));
+        self.rank.enter(Moment::Layer(self.pass, self.kind(layer)));
         for &unit in &self.partition.needs[layer] {
-            self.parameters.acquire(&mut self.tally, unit);
+            self.parameters.acquire(&mut self.rank, unit);
         }
     }
 
-    /// Begins a pass over `layer`, which [`Tally::end`](crate::tally::Tally::end) ends.
+    /// Begins a pass over `layer`; [`SymbolicRank::end`](crate::rank::SymbolicRank::end) ends it.
     fn compute(&mut self, pass: Pass, layer: usize) {
-        self.tally.begin(pass, self.partition.shown[layer], self.kind(layer));
+        self.rank.begin(pass, self.partition.shown[layer], self.kind(layer));
     }
 
     fn kind(&self, layer: usize) -> LayerKind {
@@ -138,7 +138,7 @@ impl Walk<'_> {
 
     fn acquire_gradients(&mut self, layer: usize) {
         for &unit in &self.partition.needs[layer] {
-            self.gradients.acquire(&mut self.tally, self.partition, unit);
+            self.gradients.acquire(&mut self.rank, self.partition, unit);
         }
     }
 
@@ -147,8 +147,8 @@ impl Walk<'_> {
     fn leave(&mut self, layer: usize) {
         for unit in self.partition.last_used_by(layer) {
             match self.pass {
-                Pass::Forward => self.parameters.leave_forward(&mut self.tally, unit),
-                _ => self.parameters.free(&mut self.tally, unit),
+                Pass::Forward => self.parameters.leave_forward(&mut self.rank, unit),
+                _ => self.parameters.free(&mut self.rank, unit),
             }
         }
     }
@@ -157,7 +157,7 @@ impl Walk<'_> {
     fn finish_backward(&mut self, layer: usize, last_micro_batch: bool) {
         let units = self.partition.first_used_by(layer);
         for &unit in &units {
-            self.parameters.free(&mut self.tally, unit);
+            self.parameters.free(&mut self.rank, unit);
         }
         if !self.job.stage.sharded().gradients && !last_micro_batch {
             return;
@@ -169,7 +169,7 @@ impl Walk<'_> {
                 ends_pass: layer == 0 && i + 1 == units.len(),
                 ends_step: last_micro_batch,
             };
-            let reduced = self.gradients.reduce(&mut self.tally, part);
+            let reduced = self.gradients.reduce(&mut self.rank, part);
             self.reduced(reduced);
         }
     }

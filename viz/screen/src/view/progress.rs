@@ -16,7 +16,9 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
     let beside = if width >= 100 { 46 } else { 28 };
     let chart = width.saturating_sub(beside + 3);
     let done = player.steps_done();
-    let points: Vec<(f64, f64)> = done.iter().map(|record| (f64::from(record.step), record.loss)).collect();
+    let predicted = done.last().is_some_and(StepRecord::is_predicted);
+    let learned = done.iter().filter(|record| !record.is_predicted());
+    let points: Vec<(f64, f64)> = learned.map(|record| (f64::from(record.step), record.loss)).collect();
     // A validation is drawn above the last step before it.
     let above = |&(after, loss): &(u32, f64)| (f64::from(after.saturating_sub(1)), loss);
     let validated: Vec<(f64, f64)> = evaluations(player).iter().map(above).collect();
@@ -25,7 +27,12 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
         title(!validated.is_empty(), &mut paint.part(0, 0, chart, 1));
     }
     if points.is_empty() {
-        let text = fitted("the curve begins with the first finished step", chart);
+        let text = if predicted {
+            "a predicted run learns nothing"
+        } else {
+            "the curve begins with the first finished step"
+        };
+        let text = fitted(text, chart);
         paint.text(0, heading, text, ink(DIM));
     } else {
         let mut part = paint.part(0, heading, chart, height.saturating_sub(heading));
@@ -71,14 +78,15 @@ fn metrics(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Met
     let validation = validated.map_or(String::new(), |(_, loss)| format!("validation {loss:.3}"));
     let speed = |record: &StepRecord| words::count(record.tokens_per_second());
     let none = String::new;
+    let learned = last.filter(|record| !record.is_predicted());
     let mut metrics = vec![
-        metric("loss", last.map(|record| words::digits(record.loss)), validation),
+        metric("loss", learned.map(|record| words::digits(record.loss)), validation),
         metric("tokens/s", last.map(speed), none()),
         metric("step time", last.map(|record| words::time((record.seconds * 1e9) as u64)), none()),
         metric("memory, all ranks", Some(words::bytes(live)), share),
         metric("sent, all ranks", Some(words::bytes(sent)), "this step".into()),
-        metric("gradient norm", last.map(gradient_norm), none()),
-        metric("learning rate", last.map(|record| format!("{:.2e}", record.lr)), none()),
+        metric("gradient norm", learned.map(gradient_norm), none()),
+        metric("learning rate", learned.map(|record| format!("{:.2e}", record.lr)), none()),
     ];
     for &place in places::used(&scene.header).iter().rev() {
         let live = scene.now.sum(|rank| rank.live_in(place));

@@ -132,9 +132,13 @@ fn sent_ratio(first: &Player, other: &Player, rank: usize) -> Option<f64> {
     (before > 0.0 && after > 0.0).then_some(after / before)
 }
 
-/// Returns the difference of two runs' losses of the same step: 0 if they are equal to the bit.
+/// Returns the difference of two runs' losses of the same step: 0 if they are equal to the bit;
+/// `None` if a run is predicted.
 fn loss_difference(first: &Player, other: &Player) -> Option<f64> {
     let (a, b) = (first.steps_done().last()?, other.steps_done().last()?);
+    if a.is_predicted() || b.is_predicted() {
+        return None;
+    }
     let equal = a.loss.to_bits() == b.loss.to_bits();
     (a.step == b.step).then_some(if equal { 0.0 } else { (a.loss - b.loss).abs() })
 }

@@ -1,5 +1,5 @@
-//! A rank's accounts: bytes per place, traffic and transfers, counted where they change and, on
-//! request, written down as a [`Script`].
+//! A rank without memory or peers: it counts its bytes per place, its traffic and its transfers
+//! and, on request, writes down what it does as a [`Script`].
 
 use crate::ledger::{Allocation, Memory, SymbolicLedger};
 use crate::moment::{Moment, Peak};
@@ -8,14 +8,14 @@ use crate::traffic::{Among, ByteCounter};
 use events::{Class, Operation, Pass, Place};
 use model::LayerKind;
 
-/// A collective that is in flight. [`Tally::wait`] takes it by value, so that a rank waits for it
-/// once.
+/// A collective that is in flight. [`SymbolicRank::wait`] takes it by value, so that a rank waits
+/// for it once.
 #[must_use]
 pub(crate) struct InFlight(usize);
 
-/// The accounts of one rank.
+/// One rank, as its ledgers and counters see it.
 #[derive(Default)]
-pub(crate) struct Tally {
+pub(crate) struct SymbolicRank {
     places: [SymbolicLedger; Place::ALL.len()],
     pub(crate) counter: ByteCounter,
     /// The number of collectives issued so far.
@@ -24,10 +24,10 @@ pub(crate) struct Tally {
     script: Option<Script>,
 }
 
-impl Tally {
-    /// Returns accounts that write down a script.
+impl SymbolicRank {
+    /// Returns a rank that writes down a script.
     pub(crate) fn scripted() -> Self {
-        Tally { script: Some(Script::default()), ..Tally::default() }
+        SymbolicRank { script: Some(Script::default()), ..SymbolicRank::default() }
     }
 
     fn write(&mut self, action: impl FnOnce() -> Action) {
@@ -95,7 +95,8 @@ impl Tally {
                 among,
                 operation,
                 units: units.iter().map(|&(unit, _)| unit as u16).collect(),
-                bytes: elements.sum::<u64>() * bytes_per_element,
+                elements: elements.collect(),
+                element_bytes: bytes_per_element,
             })
         });
         InFlight(number)
@@ -113,7 +114,7 @@ impl Tally {
         self.issued += 1;
         self.write(|| {
             let (operation, units) = (Operation::Scalars, Default::default());
-            Action::Issue(Issued { number, among, operation, units, bytes })
+            Action::Issue(Issued { number, among, operation, units, elements: vec![bytes], element_bytes: 1 })
         });
         self.wait(InFlight(number));
     }
@@ -123,7 +124,7 @@ impl Tally {
         self.write(|| Action::MicroBatch { number: number.min(u16::MAX.into()) as u16 });
     }
 
-    /// Begins a pass over `layer`, whose unit is `unit`; [`Tally::end`] ends it.
+    /// Begins a pass over `layer`, whose unit is `unit`; [`SymbolicRank::end`] ends it.
     pub(crate) fn begin(&mut self, pass: Pass, unit: usize, layer: LayerKind) {
         self.write(|| Action::Begin { pass, unit: unit as u16, layer });
     }
@@ -133,9 +134,10 @@ impl Tally {
         self.write(|| Action::End);
     }
 
-    /// Updates `elements` elements of `unit`, as one piece.
-    pub(crate) fn update(&mut self, unit: usize, elements: u64) {
-        self.write(|| Action::Update { unit: unit as u16, elements });
+    /// Updates piece number `piece` of `unit`, which has `elements` elements.
+    pub(crate) fn update(&mut self, unit: usize, piece: u64, elements: u64) {
+        let piece = piece.min(u16::MAX.into()) as u16;
+        self.write(|| Action::Update { unit: unit as u16, piece, elements });
     }
 
     /// Returns the live bytes per place and class.

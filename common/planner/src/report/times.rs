@@ -1,0 +1,137 @@
+//! The time of a step in every stage.
+
+use super::Report;
+use crate::Timing;
+use prediction::{InvalidJob, Job, Stage};
+use serde::Serialize;
+use shell::table::Table;
+use timeline::StepTime;
+use timeline::calibration::TypicalError;
+
+/// The times of a step on one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Times {
+    /// The GPU.
+    pub gpu: &'static str,
+    /// How element-wise operations are computed.
+    pub software: &'static str,
+    /// Bytes per second that a machine sends to others.
+    pub network: f64,
+    /// The number of published runs on GPUs of its generation.
+    pub published_runs: usize,
+    /// The median size of the error of their estimates.
+    pub median_error: f64,
+    /// The largest size of the error.
+    pub largest_error: f64,
+    /// Whether these estimates use efficiencies that were fitted without the run's own source.
+    pub is_held_out: bool,
+    /// One entry per stage.
+    pub stages: Vec<StageTime>,
+}
+
+/// The time of a step in one stage, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct StageTime {
+    /// The stage.
+    pub stage: Stage,
+    /// Forward and backward.
+    pub compute: f64,
+    /// Recomputation in backward.
+    pub recompute: f64,
+    /// The part of its collectives that computation does not hide.
+    pub exposed_communication: f64,
+    /// All of its collectives.
+    pub communication: f64,
+    /// The update.
+    pub update: f64,
+    /// The whole step.
+    pub step: f64,
+    /// Tokens per second of all GPUs together.
+    pub tokens_per_second: f64,
+    /// The model's operations per second, as a share of the GPU's.
+    pub model_flops_utilization: f64,
+}
+
+impl Times {
+    /// Returns the times of a step of `base` in every stage.
+    ///
+    /// # Errors
+    /// [`InvalidJob`] if no run can have these numbers.
+    pub(super) fn of(base: &Job, timing: &Timing) -> Result<Self, InvalidJob> {
+        let gpu = timing.cluster.gpu;
+        let TypicalError { runs, median, largest, is_held_out } = TypicalError::of(gpu.generation);
+        let stages = Stage::ALL.map(|stage| StageTime::of(&base.with_stage(stage), timing));
+        Ok(Times {
+            gpu: gpu.label,
+            software: timing.software.label(),
+            network: timing.cluster.network,
+            published_runs: runs,
+            median_error: median,
+            largest_error: largest,
+            is_held_out,
+            stages: stages.into_iter().collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl StageTime {
+    fn of(job: &Job, timing: &Timing) -> Result<Self, InvalidJob> {
+        let time = timing.step(job)?;
+        let StepTime { compute, recompute, exposed, update, communication } = time;
+        let step = time.total();
+        let own = (job.batch_size * job.tokens * job.micro_batches) as f64;
+        let flops = own * job.config.flops_per_token(job.tokens) as f64;
+        Ok(StageTime {
+            stage: job.stage,
+            compute,
+            recompute,
+            exposed_communication: exposed,
+            communication,
+            update,
+            step,
+            tokens_per_second: own * job.world_size as f64 / step,
+            model_flops_utilization: flops / step / timing.rate(job),
+        })
+    }
+}
+
+impl Report {
+    /// Returns the times of a step by stage; `None` if they were not asked for.
+    pub(super) fn step_times(&self) -> Option<Table> {
+        let times = self.times.as_ref()?;
+        let of = |part: fn(&StageTime) -> f64| times.stages.iter().map(part);
+        let longest = of(|stage| stage.step).fold(0.0, f64::max);
+        let (unit, per_second, decimals) = if longest < 1.0 { ("ms", 1e3, 1) } else { ("s", 1.0, 3) };
+        let seconds = |seconds: f64| format!("{:.decimals$}", per_second * seconds);
+        let mut table =
+            Table::numbers(format!("step on {}, {unit}", times.gpu), self.of(|stage| stage.stage));
+        table.row("forward and backward", of(|stage| stage.compute).map(seconds));
+        if times.stages.iter().any(|stage| stage.recompute > 0.0) {
+            table.row("recomputation", of(|stage| stage.recompute).map(seconds));
+        }
+        table.row("waiting for collectives", of(|stage| stage.exposed_communication).map(seconds));
+        table.row("update", of(|stage| stage.update).map(seconds));
+        table.row("= step", of(|stage| stage.step).map(seconds));
+        table.row("collectives, hidden or not", of(|stage| stage.communication).map(seconds));
+        let tokens = |rate: f64| events::say::grouped(rate.round() as u64);
+        table.row("tokens per second", of(|stage| stage.tokens_per_second).map(tokens));
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        table.row("share of the GPU (MFU)", of(|stage| stage.model_flops_utilization).map(percent));
+        Some(table)
+    }
+}
+
+impl Times {
+    /// Returns how far these times are to be trusted.
+    pub(super) fn notes(&self) -> String {
+        let [median, largest] = [self.median_error, self.largest_error].map(|error| 100.0 * error);
+        let fitted_to = if self.is_held_out { "other sources' runs" } else { "these same runs" };
+        format!(
+            "Times are estimates, as if memory sufficed, without what launching kernels costs\n\
+             small models. Of {} published runs on such GPUs, half are within {median:.0} % of their\n\
+             estimate and the farthest is {largest:.0} % off, with efficiencies fitted to\n\
+             {fitted_to}: planner --published\n",
+            self.published_runs
+        )
+    }
+}

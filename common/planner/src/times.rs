@@ -1,0 +1,154 @@
+//! Times of steps: the flags that ask for them, and the recording of a predicted run.
+
+use clap::Args;
+use events::{Recorder, RecordingError};
+use model::Checkpointing;
+use prediction::{InvalidJob, Job, Stage, predict};
+use shell::table::{Format, Table};
+use std::path::PathBuf;
+use timeline::calibration::Comparison;
+use timeline::{
+    Calibration, Cluster, Costs, GPUS, Gpu, PredictedRun, Published, SOURCES, Software, StepTime, estimate,
+    play,
+};
+
+/// The flags about times.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TimeArgs {
+    /// Predict the time of a step on this GPU: a100, h100, h200, rtx4090 or rtx-pro-6000 (with
+    /// --model)
+    #[arg(long, value_name = "GPU", value_parser = parse_gpu)]
+    pub(crate) on: Option<Gpu>,
+    /// Gbit/s that a machine sends to others [default: what is usual with the GPU]
+    #[arg(long, value_name = "GBIT", requires = "on", value_parser = parse_rate)]
+    network: Option<f64>,
+    /// How element-wise operations are computed: fused (compiled), or eager, one kernel each
+    #[arg(long, value_name = "HOW", requires = "on", default_value = "fused", value_parser = parse_software)]
+    software: Software,
+    /// Record the predicted run to a file, for viz to replay
+    #[arg(long, value_name = "FILE", requires = "on")]
+    pub(crate) record: Option<PathBuf>,
+    /// The stage that is recorded
+    #[arg(long, value_name = "STAGE", requires = "record", default_value = "zero3")]
+    stage: Stage,
+    /// The number of steps that are recorded
+    #[arg(long, value_name = "N", requires = "record", default_value = "2", value_parser = clap::value_parser!(u32).range(1..=100))]
+    steps: u32,
+}
+
+/// A device on which steps are timed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Timing {
+    /// The machines.
+    pub cluster: Cluster,
+    /// How elements are computed.
+    pub software: Software,
+}
+
+impl TimeArgs {
+    /// Returns the device on which steps are timed, in machines of `gpus_per_node`.
+    pub(crate) fn timing(&self, gpus_per_node: usize) -> Option<Timing> {
+        let usual = Cluster::of(self.on?, gpus_per_node);
+        let network = self.network.map_or(usual.network, |gigabits| gigabits * 1e9 / 8.0);
+        Some(Timing { cluster: Cluster { network, ..usual }, software: self.software })
+    }
+
+    /// Returns the predicted run of `job` that the flags ask to record, if they ask for one.
+    ///
+    /// # Errors
+    /// [`InvalidJob`] if no run can have these numbers.
+    pub(crate) fn recording(&self, job: &Job, timing: &Timing) -> Result<Option<Recording>, InvalidJob> {
+        let Some(path) = &self.record else { return Ok(None) };
+        let job = job.with_stage(self.stage);
+        let run = play(&job, &predict(&job)?, &timing.costs(&job), self.steps)?;
+        Ok(Some(Recording { path: path.clone(), run }))
+    }
+}
+
+/// A predicted run, and the file that is to hold it.
+pub(crate) struct Recording {
+    path: PathBuf,
+    run: PredictedRun,
+}
+
+impl Recording {
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// [`RecordingError`] names the file.
+    pub(crate) fn write(self) -> Result<(), RecordingError> {
+        let mut recorder = Recorder::create(&self.path, &self.run.header)?;
+        recorder.push(0, &self.run.events)?;
+        recorder.finish()?;
+        Ok(())
+    }
+
+    /// Returns how to watch it.
+    pub(crate) fn notice(&self) -> String {
+        format!("\nTo watch {}: cargo run -p viz -- replay {}\n", self.run.header.stage, self.path.display())
+    }
+}
+
+impl Timing {
+    fn costs(&self, job: &Job) -> Costs {
+        Costs::new(job, self.cluster, self.software, Calibration::ALL_RUNS.of(&self.cluster.gpu))
+    }
+
+    /// Returns the time of a step of `job`.
+    ///
+    /// # Errors
+    /// [`InvalidJob`] if no run can have these numbers.
+    pub(crate) fn step(&self, job: &Job) -> Result<StepTime, InvalidJob> {
+        estimate(job, &self.costs(job))
+    }
+
+    /// Returns the floating-point operations per second that the data sheet promises for products
+    /// of `job`'s weights.
+    pub(crate) fn rate(&self, job: &Job) -> f64 {
+        self.costs(job).product_rate()
+    }
+}
+
+/// The mark of runs that recompute activations.
+const RECOMPUTES: &str = "*";
+
+/// Returns the published runs beside their estimates, and where they are from.
+pub(crate) fn published(format: Format) -> String {
+    let columns = ["GPUs", "stage", "batch", "took", "ours", "error"];
+    let mut table = Table::numbers("seconds per step", columns);
+    for compared in Comparison::all() {
+        let Published { source, model, gpu, job, seconds, .. } = &compared.run;
+        let mark = if job.checkpointing == Checkpointing::None { "" } else { RECOMPUTES };
+        let estimated = compared.seconds(&Calibration::ALL_RUNS);
+        let cells = [
+            format!("{} {gpu}", job.world_size),
+            job.stage.to_string(),
+            format!("{}×{}×{}", job.micro_batches, job.batch_size, job.tokens),
+            format!("{seconds:.2}"),
+            format!("{estimated:.2}"),
+            format!("{:+.0} %", 100.0 * (estimated / seconds - 1.0)),
+        ];
+        table.row(format!("{source} {model}{mark}"), cells);
+    }
+    let sources = SOURCES.map(|(name, place)| format!("{name}: {place}\n"));
+    format!(
+        "{}\nBatch: micro-batches × sequences × tokens. {RECOMPUTES}: recomputes activations.\n\
+         Ours: with efficiencies fitted to all of these runs.\n\n{}",
+        table.render(format),
+        sources.concat()
+    )
+}
+
+fn parse_gpu(text: &str) -> Result<Gpu, String> {
+    let names = || GPUS.map(|gpu| gpu.name).join(", ");
+    GPUS.into_iter().find(|gpu| gpu.name == text).ok_or_else(|| format!("choose one of {}", names()))
+}
+
+fn parse_software(text: &str) -> Result<Software, String> {
+    text.parse()
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate: &f64| (0.001..1e6).contains(rate));
+    rate.ok_or_else(|| "give a number of Gbit/s, such as 400".into())
+}

@@ -1,0 +1,103 @@
+//! The clock of one rank: it computes on one stream, and a group's collectives follow each other on
+//! another. All ranks do the same at the same time.
+
+use crate::cost::Costs;
+use events::Pass;
+use prediction::{Action, Among, Issued};
+use std::collections::BTreeMap;
+
+/// The seconds of one step on one rank, by what the rank does.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepTime {
+    /// Forward and backward.
+    pub compute: f64,
+    /// Recomputation in backward.
+    pub recompute: f64,
+    /// Waiting for collectives: what computation does not hide of them.
+    pub exposed: f64,
+    /// The optimizer's update.
+    pub update: f64,
+    /// Collectives on their streams, hidden or not.
+    pub communication: f64,
+}
+
+impl StepTime {
+    /// Returns the seconds from the step's beginning to its end.
+    pub fn total(&self) -> f64 {
+        self.compute + self.recompute + self.exposed + self.update
+    }
+}
+
+/// When something begins and ends, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Span {
+    /// Its beginning.
+    pub from: f64,
+    /// Its end.
+    pub to: f64,
+}
+
+/// One rank's clock.
+#[derive(Clone, Debug, Default)]
+pub struct Clock {
+    /// Seconds since the run began.
+    pub now: f64,
+    /// When the stream of each group is free.
+    free: BTreeMap<Among, f64>,
+    /// When each collective in flight crosses the links.
+    in_flight: BTreeMap<usize, Span>,
+    /// Time so far.
+    pub time: StepTime,
+}
+
+impl Clock {
+    /// Issues a collective: it begins as soon as its stream is free. Returns when it crosses the
+    /// links.
+    pub fn issue(&mut self, costs: &Costs, issued: &Issued) -> Span {
+        let seconds = costs.collective(issued);
+        let free = self.free.entry(issued.among).or_default();
+        let from = free.max(self.now);
+        *free = from + seconds;
+        self.time.communication += seconds;
+        let span = Span { from, to: *free };
+        self.in_flight.insert(issued.number, span);
+        span
+    }
+
+    /// Waits for a collective. Returns when it crossed the links, and how long the rank was idle.
+    pub fn wait(&mut self, number: usize) -> (Span, f64) {
+        let now = self.now;
+        let span = self.in_flight.remove(&number).unwrap_or(Span { from: now, to: now });
+        let idle = (span.to - now).max(0.0);
+        self.now += idle;
+        self.time.exposed += idle;
+        (span, idle)
+    }
+
+    /// Spends `seconds` on `pass`.
+    pub fn compute(&mut self, pass: Pass, seconds: f64) {
+        self.now += seconds;
+        match pass {
+            Pass::Recompute => self.time.recompute += seconds,
+            Pass::Step => self.time.update += seconds,
+            _ => self.time.compute += seconds,
+        }
+    }
+
+    /// Does everything in `actions`.
+    pub fn run<'a>(&mut self, costs: &Costs, actions: impl IntoIterator<Item = &'a Action>) {
+        for action in actions {
+            match action {
+                Action::Issue(issued) => {
+                    self.issue(costs, issued);
+                }
+                Action::Wait { number } => {
+                    self.wait(*number);
+                }
+                Action::Begin { pass, layer, .. } => self.compute(*pass, costs.pass(*pass, *layer)),
+                Action::Update { elements, .. } => self.compute(Pass::Step, costs.update(*elements)),
+                Action::Memory { .. } | Action::MicroBatch { .. } | Action::End => {}
+            }
+        }
+    }
+}

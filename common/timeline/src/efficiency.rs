@@ -1,0 +1,93 @@
+//! The share of a data sheet's rates that training reaches.
+
+use crate::hardware::{Generation, Gpu};
+
+/// How a program computes element by element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Software {
+    /// Each operation is a kernel that reads its operands from memory and writes its result there.
+    Eager,
+    /// Operations that follow each other are one kernel: compiled, or written so.
+    Fused,
+}
+
+events::labels! { Software { Eager => "eager", Fused => "fused" } }
+
+/// What training reaches on one GPU and its links: shares of the data sheet's rates, and a latency.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Efficiency {
+    /// Of its products, in products with weights.
+    pub products: f64,
+    /// Of its products, in attention.
+    pub attention: f64,
+    /// Of its memory.
+    pub memory: f64,
+    /// Of its links inside a machine.
+    pub link: f64,
+    /// Of its machine's network.
+    pub network: f64,
+    /// Seconds per hop of a collective.
+    pub hop: f64,
+    /// Passes over memory that eager programs make for one of fused programs.
+    pub eager_passes: f64,
+}
+
+/// The share of its memory's rate that a kernel reaches which only moves elements. Assumed: no
+/// published run depends on it enough to fit it.
+const MEMORY: f64 = 0.8;
+/// The share of links inside a machine. Assumed, for the same reason: where they are fast,
+/// computation hides them.
+const LINK: f64 = 0.8;
+/// The share of tensor cores in attention on GPUs whose published runs hardly use it.
+const ATTENTION: f64 = 0.5;
+
+/// Efficiencies fitted on published runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Calibration {
+    /// [`Efficiency::products`] of each generation. More than 1 where clocks are higher than the
+    /// data sheet's.
+    pub products: [f64; Generation::COUNT],
+    /// [`Efficiency::attention`] of Ampere and Hopper.
+    pub attention: [f64; 2],
+    /// [`Efficiency::network`].
+    pub network: f64,
+    /// [`Efficiency::hop`].
+    pub hop: f64,
+    /// [`Efficiency::eager_passes`].
+    pub eager_passes: f64,
+}
+
+impl Calibration {
+    /// The efficiencies that agree best with all published runs: [`fit`](crate::calibration::fit)
+    /// computes them.
+    pub const ALL_RUNS: Calibration = Calibration {
+        products: [0.759, 0.625, 1.029, 0.818],
+        attention: [0.5, 0.274],
+        network: 0.795,
+        hop: 8.69e-6,
+        eager_passes: 4.37,
+    };
+
+    /// Usual values, from which a fit begins.
+    pub const USUAL: Calibration = Calibration {
+        products: [0.75, 0.75, 1.0, 0.8],
+        attention: [0.5, 0.3],
+        network: 0.8,
+        hop: 5e-6,
+        eager_passes: 3.0,
+    };
+
+    /// Returns the efficiency of `gpu`.
+    pub fn of(&self, gpu: &Gpu) -> Efficiency {
+        let generation = gpu.generation.index();
+        Efficiency {
+            products: self.products[generation],
+            attention: self.attention.get(generation).copied().unwrap_or(ATTENTION),
+            memory: MEMORY,
+            link: LINK,
+            network: self.network,
+            hop: self.hop,
+            eager_passes: self.eager_passes,
+        }
+    }
+}

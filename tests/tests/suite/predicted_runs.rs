@@ -1,0 +1,133 @@
+//! A predicted run does what a run does, in the same order: the same buffers are allocated and
+//! freed, the same collectives issued and waited for, between the same passes.
+
+use events::{CollectiveEvent, Event, EventBatch, Message, Operation, Progress, What};
+use prediction::Stage;
+use screen::app::{App, EventSource};
+use screen::player::{Motion, Player};
+use screen::theme::Theme;
+use screen::timeline::Timeline;
+use screen::{View, view};
+use tests::{STAGES, fixture, recorded, train};
+use timeline::{Calibration, Cluster, Costs, H100, PredictedRun, Software, play};
+
+const FREE: &str = "free";
+
+/// Sorts what is freed at once: buffers that go out of scope together are freed in an order that
+/// means nothing.
+fn sorted(mut lines: Vec<String>) -> Vec<String> {
+    let runs = lines.chunk_by_mut(|line, next| line.starts_with(FREE) && next.starts_with(FREE));
+    runs.for_each(<[String]>::sort);
+    lines
+}
+
+/// Returns what rank `rank` did in step 1, a line per event.
+fn done(events: &[Event], rank: u32) -> Vec<String> {
+    let own = events.iter().filter(|event| event.rank == rank).map(|event| &event.what);
+    let step = own
+        .skip_while(|what| !matches!(what, What::StepStarted { step: 1 }))
+        .take_while(|what| !matches!(what, What::StepFinished { step: 1, .. }));
+    sorted(step.filter_map(line).collect())
+}
+
+fn line(what: &What) -> Option<String> {
+    match what {
+        What::Memory { place, class, delta: delta @ ..0, .. } => {
+            Some(format!("{FREE} {} bytes of {class}, {place}", -delta))
+        }
+        What::Memory { place, class, delta, live } => {
+            Some(format!("allocate {delta} bytes of {class}, {place}: {live}"))
+        }
+        What::Collective(CollectiveEvent { progress, operation, group, units, bytes, sent, .. }) => {
+            let scalars = *operation == Operation::Scalars;
+            match progress {
+                Progress::Issued => {
+                    Some(format!("issue {operation} of {units}, {bytes} bytes, group {group}"))
+                }
+                // Setup has exchanged other scalars.
+                Progress::Finished if scalars => Some(format!("wait for {operation}")),
+                Progress::Finished => Some(format!("wait for {operation} of {units}, {sent} bytes sent")),
+                Progress::Started => None,
+            }
+        }
+        What::PassStarted { pass, unit, micro } => Some(format!("begin {pass} of {unit}, {micro}")),
+        What::PassFinished { pass, unit, micro } => Some(format!("end {pass} of {unit}, {micro}")),
+        _ => None,
+    }
+}
+
+/// Returns a predicted run of `stage` with `flags`.
+fn predicted(stage: Stage, flags: &str) -> PredictedRun {
+    let job = settings::planned::job(stage, &tests::config(flags).unwrap());
+    let costs = Costs::new(&job, Cluster::of(H100, 2), Software::Fused, Calibration::ALL_RUNS.of(&H100));
+    play(&job, &prediction::predict(&job).unwrap(), &costs, 2).unwrap()
+}
+
+/// A flag of each kind that changes what a rank does, apart from offload.
+const CHOICES: [&str; 4] = [
+    "",
+    "--grad-accum 3 --precision bf16 --wrap module",
+    "--checkpoint-activations block --no-overlap",
+    "--checkpoint-activations selective --precision fp16 --reduce-bucket 100000 --sub-group-size 10000",
+];
+
+const ZERO3_CHOICES: [&str; 8] = [
+    "--strategy shard-grad-op",
+    "--strategy hybrid-shard --shard-group-size 2 --grad-accum 2",
+    "--strategy hybrid-shard --shard-group-size 2 --precision bf16",
+    "--secondary-shard-size 2",
+    "--param-persistence-threshold 1000",
+    "--backward-prefetch post",
+    "--backward-prefetch none --wrap parameter",
+    "--prefetch-bucket 300000",
+];
+
+#[test]
+fn a_step_is_predicted_in_order() {
+    let flags = CHOICES.map(|flags| STAGES.map(|stage| (stage, flags)));
+    let families = ["qwen2", "qwen3", "uneven-tied", "wide-heads"]
+        .map(|model| format!("--model {}", fixture(&format!("{model}.json"))));
+    let cases = flags.into_iter().flatten().chain(ZERO3_CHOICES.map(|flags| (Stage::Zero3, flags)));
+    let cases = cases.chain(families.iter().map(|flags| (Stage::Zero3, flags.as_str())));
+    let dir = tempfile::tempdir().unwrap();
+    for (stage, flags) in cases {
+        let flags = format!("--gpus 4 --steps 3 --batch-size 2 --seq-len 32 --threads 1 {flags}");
+        let file = dir.path().join("run");
+        train(stage, &format!("{flags} --record {}", file.display())).unwrap();
+        let events = [recorded(&file), predicted(stage, &flags).events];
+        for rank in [0, 2] {
+            let [done, predicted] = events.each_ref().map(|events| done(events, rank));
+            let differs = done.iter().zip(&predicted).position(|(done, predicted)| done != predicted);
+            let at = differs.unwrap_or(done.len().min(predicted.len()));
+            assert_eq!(
+                done.get(at),
+                predicted.get(at),
+                "{stage} {flags}, rank {rank}: after {:?}",
+                &done[at.saturating_sub(4)..at]
+            );
+        }
+    }
+}
+
+/// A predicted run has no loss, and its screen says so in place of numbers.
+#[test]
+fn a_predicted_run_is_watched_like_any_other() {
+    let PredictedRun { header, events } = predicted(Stage::Zero3, "--gpus 4");
+    let mut timeline = Timeline::live(header, "");
+    timeline.push(Message::Batch(EventBatch { dropped: 0, events }));
+    timeline.push(Message::End);
+    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Recording);
+    for part in [0.0, 0.3, 0.7, 1.0] {
+        app.players[0].set_motion(Motion::Paused);
+        app.players[0].seek_into_step(1, part);
+        for view in View::ALL {
+            app.view = view;
+            let picture = view::picture(&app, Theme::FULL, 120, 40);
+            let text: String = picture.content.iter().map(|cell| cell.symbol()).collect();
+            assert!(!text.contains("NaN") && text.contains("predicted"), "{}: {text}", view.label());
+            if view == View::Overview {
+                assert!(text.contains("a predicted run learns nothing"), "{text}");
+            }
+        }
+    }
+}
