@@ -33,8 +33,8 @@ impl Serialize for Memory {
     }
 }
 
-/// Bytes that the ledger counts as live. [`SymbolicRank::free`](crate::rank::SymbolicRank::free) takes an
-/// allocation by value, so that it cannot be freed twice.
+/// Bytes that the ledger counts as live. [`SymbolicRank::free`](crate::rank::SymbolicRank::free)
+/// takes an allocation by value, so that it cannot be freed twice.
 #[must_use]
 pub(crate) struct Allocation {
     pub(crate) place: Place,
