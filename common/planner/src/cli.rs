@@ -2,8 +2,9 @@
 
 use crate::claims;
 use crate::estimators;
+use crate::published;
 use crate::report::{Report, Request, Subject};
-use crate::times::{self, Recording, TimeArgs};
+use crate::times::{Recording, TimeArgs};
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Parser};
 use events::Place;
@@ -13,7 +14,7 @@ use prediction::Strategy;
 use prediction::invalid;
 use prediction::job::Job;
 use prediction::placement::{MOST_BUFFERS, NOWHERE, Placement, place_parser};
-use prediction::recipe::Recipe;
+use prediction::recipe::{F32, Recipe};
 use shell::table::Format;
 use shell::{ShellCommand, whole};
 use std::ffi::OsString;
@@ -102,8 +103,8 @@ struct Arguments {
     gpus_per_node: usize,
     #[command(flatten)]
     times: TimeArgs,
-    /// Print published step times beside the planner's estimates
-    #[arg(long)]
+    /// Print how far estimates are from published step times; with --json, run by run
+    #[arg(long, conflicts_with_all = ["on", "estimators"])]
     published: bool,
     /// Print DeepSpeed's estimates as well (with --model)
     #[arg(long, conflicts_with_all = ["parameters", "claims", "json"])]
@@ -180,13 +181,12 @@ where
         return Ok(claims_text(&arguments)?.into());
     }
     if arguments.published {
-        return Ok(times::published(arguments.format()).into());
+        return Ok(published_text(&arguments)?.into());
     }
     let request = request(&arguments)?;
     let report = Report::new(&request).map_err(|problem| invalid(problem.to_string()))?;
     let recorded = |timing| arguments.times.recording(&request.job, timing);
-    let recording = request.timing.as_ref().map(recorded).transpose();
-    let recording = recording.map_err(|problem| invalid(problem.to_string()))?.flatten();
+    let recording = request.timing.as_ref().map(recorded).transpose().map_err(invalid)?.flatten();
     if arguments.json {
         return Ok(Answer { text: json(&report)?, recording });
     }
@@ -225,6 +225,11 @@ impl Arguments {
 
 fn claims_text(arguments: &Arguments) -> Result<String, clap::Error> {
     if arguments.json { json(&claims::claims()) } else { Ok(claims::table().render(arguments.format())) }
+}
+
+fn published_text(arguments: &Arguments) -> Result<String, clap::Error> {
+    let runs = published::runs();
+    if arguments.json { json(&runs) } else { Ok(published::render(&runs, arguments.format())) }
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String, clap::Error> {
@@ -278,6 +283,7 @@ const REPLICATED: &str =
     "--strategy no-shard is the column DDP: choose full-shard, shard-grad-op or hybrid-shard";
 
 const NO_TIMES: &str = "--on: a number of parameters has no layers to time: give --model NAME";
+const F32_TIMES: &str = "--on: times are of products in 16 bits: leave --on out, or choose --recipe mixed";
 const OFFLOAD_TIMES: &str =
     "--on: times of offloaded states are not predicted: leave --on or the offload out";
 
@@ -300,6 +306,7 @@ fn check(arguments: &Arguments) -> Result<(), clap::Error> {
         (offloaded && checkpointing != Checkpointing::Block, NO_INPUTS),
         (count && arguments.times.on.is_some(), NO_TIMES),
         (placement.any() && arguments.times.on.is_some(), OFFLOAD_TIMES),
+        (arguments.recipe.weights == F32 && arguments.times.on.is_some(), F32_TIMES),
         (placement.buffers.is_some() && !placement.any_states(), NOT_OFFLOADED),
         (placement.optimizer != Place::Device && !arguments.recipe.is_trainable(), NO_RECIPE),
         (strategy.stage() == Stage::REPLICATED, REPLICATED),

@@ -11,6 +11,7 @@ pub mod cli;
 pub mod estimators;
 pub mod numbers;
 pub mod paper;
+mod published;
 pub mod report;
 pub mod sweeps;
 mod times;

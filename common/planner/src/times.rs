@@ -2,21 +2,17 @@
 
 use clap::Args;
 use events::{Recorder, RecordingError};
-use model::Checkpointing;
 use prediction::{InvalidJob, Job, Stage, predict};
-use shell::table::{Format, Table};
 use std::path::PathBuf;
-use timeline::calibration::Comparison;
 use timeline::{
-    Calibration, Cluster, Costs, GPUS, Gpu, PredictedRun, Published, SOURCES, Software, StepTime, estimate,
-    play,
+    Calibration, Cluster, Costs, GPUS, Gpu, PredictedRun, Software, StepTime, estimate, play, recordable,
 };
 
 /// The flags about times.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TimeArgs {
-    /// Predict the time of a step on this GPU: a100, h100, h200, rtx4090 or rtx-pro-6000 (with
-    /// --model)
+    /// Predict the time of a step in 16 bits on this GPU: a100, a100-40gb, h100, h200, rtx4090 or
+    /// rtx-pro-6000 (with --model)
     #[arg(long, value_name = "GPU", value_parser = parse_gpu)]
     pub(crate) on: Option<Gpu>,
     /// Gbit/s that a machine sends to others [default: what is usual with the GPU]
@@ -56,14 +52,22 @@ impl TimeArgs {
     /// Returns the predicted run of `job` that the flags ask to record, if they ask for one.
     ///
     /// # Errors
-    /// [`InvalidJob`] if no run can have these numbers.
-    pub(crate) fn recording(&self, job: &Job, timing: &Timing) -> Result<Option<Recording>, InvalidJob> {
+    /// Why it cannot be recorded, in words.
+    pub(crate) fn recording(&self, job: &Job, timing: &Timing) -> Result<Option<Recording>, String> {
         let Some(path) = &self.record else { return Ok(None) };
         let job = job.with_stage(self.stage);
-        let run = play(&job, &predict(&job)?, &timing.costs(&job), self.steps)?;
+        let words = |problem: InvalidJob| problem.to_string();
+        if recordable(&job, self.steps).map_err(words)?.is_none() {
+            return Err(TOO_LARGE.into());
+        }
+        let prediction = predict(&job).map_err(words)?;
+        let run = play(&job, &prediction, &timing.costs(&job), self.steps).map_err(words)?;
         Ok(Some(Recording { path: path.clone(), run }))
     }
 }
+
+const TOO_LARGE: &str = "--record: the run is too large to record: a recording has at most 1,024 GPUs and 20 million \
+                         events; take fewer --gpus, --grad-accum or --steps";
 
 /// A predicted run, and the file that is to hold it.
 pub(crate) struct Recording {
@@ -85,7 +89,7 @@ impl Recording {
 
     /// Returns how to watch it.
     pub(crate) fn notice(&self) -> String {
-        format!("\nTo watch {}: cargo run -p viz -- replay {}\n", self.run.header.stage, self.path.display())
+        format!("\nTo watch it: cargo run -p viz -- replay {}\n", self.path.display())
     }
 }
 
@@ -101,47 +105,12 @@ impl Timing {
     pub(crate) fn step(&self, job: &Job) -> Result<StepTime, InvalidJob> {
         estimate(job, &self.costs(job))
     }
-
-    /// Returns the floating-point operations per second that the data sheet promises for products
-    /// of `job`'s weights.
-    pub(crate) fn rate(&self, job: &Job) -> f64 {
-        self.costs(job).product_rate()
-    }
-}
-
-/// The mark of runs that recompute activations.
-const RECOMPUTES: &str = "*";
-
-/// Returns the published runs beside their estimates, and where they are from.
-pub(crate) fn published(format: Format) -> String {
-    let columns = ["GPUs", "stage", "batch", "took", "ours", "error"];
-    let mut table = Table::numbers("seconds per step", columns);
-    for compared in Comparison::all() {
-        let Published { source, model, gpu, job, seconds, .. } = &compared.run;
-        let mark = if job.checkpointing == Checkpointing::None { "" } else { RECOMPUTES };
-        let estimated = compared.seconds(&Calibration::ALL_RUNS);
-        let cells = [
-            format!("{} {gpu}", job.world_size),
-            job.stage.to_string(),
-            format!("{}×{}×{}", job.micro_batches, job.batch_size, job.tokens),
-            format!("{seconds:.2}"),
-            format!("{estimated:.2}"),
-            format!("{:+.0} %", 100.0 * (estimated / seconds - 1.0)),
-        ];
-        table.row(format!("{source} {model}{mark}"), cells);
-    }
-    let sources = SOURCES.map(|(name, place)| format!("{name}: {place}\n"));
-    format!(
-        "{}\nBatch: micro-batches × sequences × tokens. {RECOMPUTES}: recomputes activations.\n\
-         Ours: with efficiencies fitted to all of these runs.\n\n{}",
-        table.render(format),
-        sources.concat()
-    )
 }
 
 fn parse_gpu(text: &str) -> Result<Gpu, String> {
     let names = || GPUS.map(|gpu| gpu.name).join(", ");
-    GPUS.into_iter().find(|gpu| gpu.name == text).ok_or_else(|| format!("choose one of {}", names()))
+    let found = GPUS.into_iter().find(|gpu| gpu.name.eq_ignore_ascii_case(text));
+    found.ok_or_else(|| format!("choose one of {}", names()))
 }
 
 fn parse_software(text: &str) -> Result<Software, String> {
@@ -149,6 +118,6 @@ fn parse_software(text: &str) -> Result<Software, String> {
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate: &f64| (0.001..1e6).contains(rate));
-    rate.ok_or_else(|| "give a number of Gbit/s, such as 400".into())
+    let rate = text.parse().ok().filter(|rate: &f64| (0.001..=1e6).contains(rate));
+    rate.ok_or_else(|| "give a number of Gbit/s from 0.001 to 1000000, such as 400".into())
 }

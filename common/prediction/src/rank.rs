@@ -95,8 +95,8 @@ impl SymbolicRank {
                 among,
                 operation,
                 units: units.iter().map(|&(unit, _)| unit as u16).collect(),
+                bytes: elements.clone().sum::<u64>() * bytes_per_element,
                 elements: elements.collect(),
-                element_bytes: bytes_per_element,
             })
         });
         InFlight(number)
@@ -114,7 +114,7 @@ impl SymbolicRank {
         self.issued += 1;
         self.write(|| {
             let (operation, units) = (Operation::Scalars, Default::default());
-            Action::Issue(Issued { number, among, operation, units, elements: vec![bytes], element_bytes: 1 })
+            Action::Issue(Issued { number, among, operation, units, elements: Vec::new(), bytes })
         });
         self.wait(InFlight(number));
     }

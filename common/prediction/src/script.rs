@@ -70,25 +70,21 @@ pub struct Issued {
     pub operation: Operation,
     /// The units whose data it moves; none in an exchange of scalars.
     pub units: UnitSet,
-    /// Elements of each unit's full buffer, padding included; in an exchange, one rank's bytes.
+    /// Elements of each unit's full buffer, padding included; none in an exchange.
     pub elements: Vec<u64>,
-    /// Bytes of an element.
-    pub element_bytes: u64,
+    /// Bytes of the full buffers; in an exchange, of one rank's scalars.
+    pub bytes: u64,
 }
 
 impl Issued {
-    /// Returns the bytes of the full buffers; in an exchange, of one rank's scalars.
-    pub fn bytes(&self) -> u64 {
-        self.elements.iter().sum::<u64>() * self.element_bytes
-    }
-
     /// Returns the payload bytes that `rank` of `ranks` sends.
     pub fn sent(&self, algorithm: Algorithm, ranks: usize, rank: usize) -> u64 {
         let mut counter = ByteCounter::default();
         match self.operation {
-            Operation::Scalars => counter.exchange(self.among, self.bytes()),
+            Operation::Scalars => counter.exchange(self.among, self.bytes),
             operation => {
-                counter.collective(self.among, operation, self.elements.iter().copied(), self.element_bytes);
+                let element_bytes = self.bytes / self.elements.iter().sum::<u64>().max(1);
+                counter.collective(self.among, operation, self.elements.iter().copied(), element_bytes);
             }
         }
         let sender = Sender { algorithm, ranks: ranks as u64, rank: rank as u64 };

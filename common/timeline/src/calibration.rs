@@ -3,8 +3,9 @@
 use crate::cost::Costs;
 use crate::efficiency::Calibration;
 use crate::estimate::Estimate;
-use crate::hardware::{Generation, Gpu};
+use crate::hardware::Generation;
 use crate::published::Published;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A published run and its estimate.
 #[derive(Clone, Debug)]
@@ -12,6 +13,7 @@ pub struct Comparison {
     /// The run.
     pub run: Published,
     estimate: Estimate,
+    costs: Costs,
 }
 
 impl Comparison {
@@ -20,21 +22,21 @@ impl Comparison {
         let compared = |run: Published| {
             let estimate =
                 Estimate::of(&run.job).unwrap_or_else(|_| unreachable!("published runs are valid"));
-            Comparison { run, estimate }
+            let efficiency = Calibration::USUAL.of(&run.gpu);
+            let costs = Costs::new(&run.job, run.cluster(), run.software, efficiency);
+            Comparison { costs: costs.recomputing(run.recomputed), run, estimate }
         };
         Published::all().map(compared).collect()
     }
 
     /// Returns the estimated seconds per step.
-    pub fn seconds(&self, calibration: &Calibration) -> f64 {
-        let run = &self.run;
-        let costs = Costs::new(&run.job, run.cluster(), run.software, calibration.of(&run.gpu));
-        self.estimate.time(&costs.recomputing(run.recomputed)).total()
+    pub fn estimated_seconds(&self, calibration: &Calibration) -> f64 {
+        self.estimate.time(&self.costs.reaching(calibration.of(&self.run.gpu))).total()
     }
 
     /// Returns the estimate's error: 0.1 if it is 10 % too long.
     pub fn error(&self, calibration: &Calibration) -> f64 {
-        self.seconds(calibration) / self.run.seconds - 1.0
+        self.estimated_seconds(calibration) / self.run.seconds - 1.0
     }
 }
 
@@ -56,44 +58,52 @@ const KNOBS: [Knob; 9] = [
 /// The first step of a fit, as a factor, and the last.
 const STEPS: [f64; 2] = [1.2, 1.005];
 
-/// Returns the calibration with which the estimates of `runs` are nearest: the sum over sources of
-/// the mean size of the error's logarithm is the smallest that changes of one number at a time
-/// find.
+/// Returns the calibration with which the estimates of `runs` are nearest to the measured times,
+/// as far as changes of one number at a time find it. A run counts by the size of its error's
+/// logarithm, over the root of the number of runs of its source. Numbers that are far from
+/// [`Calibration::USUAL`] count too, so that those on which few runs depend stay near it.
 pub fn fit(runs: &[&Comparison]) -> Calibration {
+    let weighed = weighed(runs);
     let mut best = Calibration::USUAL;
-    let mut loss = distance(runs, &best);
+    let mut nearest = distance(&weighed, &best);
     let mut step = STEPS[0];
     while step > STEPS[1] {
-        let before = loss;
+        let before = nearest;
         for knob in KNOBS {
             for factor in [step, 1.0 / step] {
                 let mut next = best;
                 *knob(&mut next) *= factor;
-                let distance = distance(runs, &next);
-                if distance < loss {
-                    (best, loss) = (next, distance);
+                let next_distance = distance(&weighed, &next);
+                if next_distance < nearest {
+                    (best, nearest) = (next, next_distance);
                 }
             }
         }
-        if loss > 0.999 * before {
+        if nearest > 0.999 * before {
             step = step.sqrt();
         }
     }
     best
 }
 
+/// Returns each run with its weight.
+fn weighed<'a>(runs: &[&'a Comparison]) -> Vec<(&'a Comparison, f64)> {
+    let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
+    runs.iter().for_each(|run| *sizes.entry(run.run.group()).or_default() += 1);
+    runs.iter().map(|run| (*run, 1.0 / (sizes[run.run.group()] as f64).sqrt())).collect()
+}
+
 /// How much a number that is twice its usual value weighs, in logarithms of runs' errors.
 const PRIOR: f64 = 0.2;
 
-fn distance(runs: &[&Comparison], calibration: &Calibration) -> f64 {
-    let from = |other: &Comparison| runs.iter().filter(|run| run.run.group() == other.run.group()).count();
-    let size = |run: &&Comparison| (1.0 + run.error(calibration)).ln().abs() / (from(run) as f64).sqrt();
+fn distance(runs: &[(&Comparison, f64)], calibration: &Calibration) -> f64 {
+    let sizes = runs.iter().map(|(run, weight)| weight * (1.0 + run.error(calibration)).ln().abs());
     let (mut usual, mut fitted) = (Calibration::USUAL, *calibration);
     let moved = KNOBS.map(|knob| (*knob(&mut fitted) / *knob(&mut usual)).log2().abs());
-    runs.iter().map(size).sum::<f64>() + PRIOR * moved.iter().sum::<f64>()
+    sizes.sum::<f64>() + PRIOR * moved.iter().sum::<f64>()
 }
 
-/// How far estimates are from published runs on one GPU.
+/// How far estimates are from published runs on GPUs of one generation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TypicalError {
     /// The number of runs.
@@ -102,40 +112,45 @@ pub struct TypicalError {
     pub median: f64,
     /// The largest size of the error.
     pub largest: f64,
-    /// True if each run was estimated with efficiencies that were fitted without its source.
+    /// True if each run was estimated with efficiencies that were fitted without its own source.
     pub is_held_out: bool,
 }
 
 impl TypicalError {
-    /// Returns the error of estimates for a GPU of `generation`: [`typical_error`] computes it. Of
+    /// Returns the error of estimates for a GPU of `generation`: [`typical_errors`] computes it. Of
     /// Hopper, published runs are on H100.
     pub const fn of(generation: Generation) -> TypicalError {
         let (runs, median, largest, is_held_out) = match generation {
-            Generation::Ampere => (17, 0.035, 0.163, true),
-            Generation::Hopper => (50, 0.142, 0.565, true),
-            Generation::Ada => (3, 0.041, 0.060, false),
-            Generation::Blackwell => (13, 0.025, 0.071, false),
+            Generation::Ampere => (156, 0.173, 0.401, true),
+            Generation::Hopper => (120, 0.147, 0.576, true),
+            Generation::Ada => (3, 0.039, 0.058, false),
+            Generation::Blackwell => (13, 0.023, 0.068, false),
         };
         TypicalError { runs, median, largest, is_held_out }
     }
 }
 
-/// Returns the error of estimates for `gpu`, each with efficiencies that are fitted without the
-/// run's own source; `None` if no run is on such a GPU. If all runs on its generation have one
-/// source, they are estimated with [`Calibration::ALL_RUNS`].
-pub fn typical_error(all: &[Comparison], gpu: &Gpu) -> Option<TypicalError> {
-    let own = || all.iter().filter(|run| run.run.gpu == *gpu);
-    let mut groups: Vec<&str> = own().map(|run| run.run.group()).collect();
-    groups.sort_unstable();
-    groups.dedup();
-    let is_held_out = groups.len() > 1;
-    let mut sizes: Vec<f64> = Vec::new();
-    for group in groups {
+/// Returns the errors of estimates for every generation, in [`Generation::ALL`]'s order. Each run
+/// is estimated with efficiencies that are fitted without its own source or, if all runs on its
+/// generation have one source, with [`Calibration::ALL_RUNS`].
+pub fn typical_errors(all: &[Comparison]) -> [TypicalError; Generation::ALL.len()] {
+    let groups: BTreeSet<&str> = all.iter().map(|run| run.run.group()).collect();
+    let without = |group| {
         let others: Vec<&Comparison> = all.iter().filter(|run| run.run.group() != group).collect();
-        let calibration = if is_held_out { fit(&others) } else { Calibration::ALL_RUNS };
-        sizes.extend(own().filter(|run| run.run.group() == group).map(|run| run.error(&calibration).abs()));
-    }
-    sizes.sort_by(f64::total_cmp);
-    let (median, largest) = (*sizes.get(sizes.len() / 2)?, *sizes.last()?);
-    Some(TypicalError { runs: sizes.len(), median, largest, is_held_out })
+        fit(&others)
+    };
+    let held_out: BTreeMap<&str, Calibration> =
+        groups.into_iter().map(|group| (group, without(group))).collect();
+    Generation::ALL.map(|generation| {
+        let own = || all.iter().filter(move |run| run.run.gpu.generation == generation);
+        let is_held_out = own().any(|run| own().any(|other| run.run.group() != other.run.group()));
+        let error = |run: &Comparison| {
+            let calibration = if is_held_out { &held_out[run.run.group()] } else { &Calibration::ALL_RUNS };
+            run.error(calibration).abs()
+        };
+        let mut sizes: Vec<f64> = own().map(error).collect();
+        sizes.sort_by(f64::total_cmp);
+        let (median, largest) = (sizes[sizes.len() / 2], sizes[sizes.len() - 1]);
+        TypicalError { runs: sizes.len(), median, largest, is_held_out }
+    })
 }

@@ -4,7 +4,6 @@
 use crate::cost::Costs;
 use events::Pass;
 use prediction::{Action, Among, Issued};
-use std::collections::BTreeMap;
 
 /// The seconds of one step on one rank, by what the rank does.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -43,9 +42,9 @@ pub struct Clock {
     /// Seconds since the run began.
     pub now: f64,
     /// When the stream of each group is free.
-    free: BTreeMap<Among, f64>,
-    /// When each collective in flight crosses the links.
-    in_flight: BTreeMap<usize, Span>,
+    free: Vec<(Among, f64)>,
+    /// When each collective in flight crosses the links, by its number.
+    in_flight: Vec<(usize, Span)>,
     /// Time so far.
     pub time: StepTime,
 }
@@ -55,19 +54,25 @@ impl Clock {
     /// links.
     pub fn issue(&mut self, costs: &Costs, issued: &Issued) -> Span {
         let seconds = costs.collective(issued);
-        let free = self.free.entry(issued.among).or_default();
-        let from = free.max(self.now);
-        *free = from + seconds;
+        let stream = self.free.iter().position(|(among, _)| *among == issued.among);
+        let stream = stream.unwrap_or_else(|| {
+            self.free.push((issued.among, 0.0));
+            self.free.len() - 1
+        });
+        let from = self.free[stream].1.max(self.now);
+        let span = Span { from, to: from + seconds };
+        self.free[stream].1 = span.to;
         self.time.communication += seconds;
-        let span = Span { from, to: *free };
-        self.in_flight.insert(issued.number, span);
+        self.in_flight.push((issued.number, span));
         span
     }
 
     /// Waits for a collective. Returns when it crossed the links, and how long the rank was idle.
     pub fn wait(&mut self, number: usize) -> (Span, f64) {
         let now = self.now;
-        let span = self.in_flight.remove(&number).unwrap_or(Span { from: now, to: now });
+        let at = self.in_flight.iter().position(|(other, _)| *other == number);
+        debug_assert!(at.is_some(), "a rank waits for a collective that it has issued");
+        let span = at.map_or(Span { from: now, to: now }, |at| self.in_flight.swap_remove(at).1);
         let idle = (span.to - now).max(0.0);
         self.now += idle;
         self.time.exposed += idle;

@@ -1,132 +1,108 @@
-//! How long each thing takes: operations and bytes over the rates that a device reaches.
+//! How long each thing takes: operations and bytes over the rates that a GPU reaches.
 
 use crate::efficiency::{Efficiency, Software};
 use crate::hardware::Cluster;
+use crate::rings::{Ring, rings};
+use crate::work::{LayerWork, Work};
 use events::{Operation, Pass};
-use model::{Checkpointing, LayerKind};
-use prediction::recipe::F32;
+use model::LayerKind;
 use prediction::{Among, Issued, Job};
+use std::collections::BTreeMap;
 
-/// What one pass over a layer does on one rank.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Work {
-    /// Floating-point operations of products with weights.
-    products: f64,
-    /// Floating-point operations of attention's products, masked scores left out.
-    attention: f64,
-    /// Bytes that element-wise operations read and write, if each is one pass over its operands.
-    elements: f64,
-}
-
-impl Work {
-    fn times(self, factor: f64) -> Work {
-        let Work { products, attention, elements } = self;
-        Work { products: factor * products, attention: factor * attention, elements: factor * elements }
-    }
-}
-
-/// The costs of one rank's actions.
+/// The costs of one rank's actions, whose products are of 16-bit floats.
 #[derive(Clone, Debug)]
 pub struct Costs {
     cluster: Cluster,
     efficiency: Efficiency,
-    /// Passes over memory that the software makes for one that fused kernels make.
-    passes: f64,
-    /// The part of a block's forward that backward recomputes.
-    recomputed: f64,
-    ranks: u64,
-    is_16_bit: bool,
-    head: Work,
-    block: Work,
-    embedding: Work,
-    /// Bytes that an update reads and writes per element.
-    updated: f64,
+    software: Software,
+    layers: LayerWork,
+    rings: BTreeMap<Among, Ring>,
 }
 
 impl Costs {
     /// Returns the costs of `job` on `cluster`.
     pub fn new(job: &Job, cluster: Cluster, software: Software, efficiency: Efficiency) -> Self {
-        let config = &job.config;
-        let rows = (job.batch_size * job.tokens) as f64;
-        let [width, feed_forward, vocabulary] =
-            [config.width, config.feed_forward, config.vocabulary].map(|size| size as f64);
-        let queries = (config.heads * config.head_dim) as f64;
-        let keys = (config.kv_heads * config.head_dim) as f64;
-        let packed = queries + 2.0 * keys;
-        let weights = width * (packed + queries + 3.0 * feed_forward);
-        let element = job.recipe.weights as f64;
-        // Two norms read a row and write one; the rotation does both in place; attention reads its
-        // operands and writes its result; SwiGLU reads two rows and writes one; two sums read two
-        // rows and write one.
-        let touched = 4.0 * width + 2.0 * packed + packed + queries + 3.0 * feed_forward + 6.0 * width;
-        let block = Work {
-            products: 2.0 * rows * weights,
-            // Two products per score; half of the scores are masked.
-            attention: 2.0 * rows * job.tokens as f64 * queries,
-            elements: rows * element * touched,
-        };
-        // The norm, and two passes over the logits: they become their gradients.
-        let head = Work {
-            products: 2.0 * rows * width * vocabulary,
-            attention: 0.0,
-            elements: rows * element * (2.0 * width + 2.0 * vocabulary),
-        };
-        let embedding = Work { elements: rows * element * 2.0 * width, ..Work::default() };
-        let recipe = &job.recipe;
-        let states = 2 * (recipe.optimizer() + recipe.weights) + recipe.gradients.max(F32);
-        Costs {
-            passes: match software {
-                Software::Fused => 1.0,
-                Software::Eager => efficiency.eager_passes,
-            },
-            cluster,
-            efficiency,
-            recomputed: match job.checkpointing {
-                Checkpointing::Block => 1.0,
-                Checkpointing::None | Checkpointing::Selective => 0.0,
-            },
-            ranks: job.world_size as u64,
-            is_16_bit: job.recipe.weights < F32,
-            head,
-            block,
-            embedding,
-            updated: states as f64,
-        }
+        Costs { software, layers: LayerWork::of(job), rings: rings(job, &cluster), cluster, efficiency }
     }
 
-    /// Returns these costs where backward recomputes `share` of a checkpointed block's forward.
+    /// Returns these costs where backward recomputes `share` of a checkpointed block's whole
+    /// forward, its last product included.
     pub fn recomputing(self, share: f64) -> Self {
-        Costs { recomputed: share, ..self }
+        Costs { layers: self.layers.recomputing(share), ..self }
+    }
+
+    /// Returns these costs where the GPUs reach `efficiency`.
+    pub(crate) fn reaching(&self, efficiency: Efficiency) -> Self {
+        Costs { efficiency, ..self.clone() }
     }
 
     /// Returns the seconds of `pass` over `layer`.
     pub fn pass(&self, pass: Pass, layer: LayerKind) -> f64 {
-        let work = match layer {
-            LayerKind::Embedding => self.embedding,
-            LayerKind::Block(_) => self.block,
-            LayerKind::Head => self.head,
+        let forward = match layer {
+            LayerKind::Embedding => self.layers.embedding,
+            LayerKind::Block(_) => self.layers.block,
+            LayerKind::Head => self.layers.head,
         };
         match pass {
-            Pass::Forward | Pass::Evaluate => self.seconds(work),
-            Pass::Recompute => self.seconds(work.times(self.recomputed)),
-            // Gradients of inputs and of weights; attention also computes its scores again.
-            Pass::Backward => self.seconds(Work { attention: 2.5 * work.attention, ..work.times(2.0) }),
+            Pass::Forward | Pass::Evaluate => self.seconds(forward),
+            Pass::Recompute => self.seconds(self.layers.recomputed),
+            Pass::Backward => self.seconds(forward.backward()),
             Pass::Step => 0.0,
         }
     }
 
-    /// Returns the floating-point operations per second that the GPU's data sheet promises for
-    /// products of the job's weights.
-    pub fn product_rate(&self) -> f64 {
-        let gpu = self.cluster.gpu;
-        if self.is_16_bit { gpu.products_16 } else { gpu.products_32 }
+    fn seconds(&self, work: Work) -> f64 {
+        let Efficiency { products, attention, eager_passes, .. } = self.efficiency;
+        let memory_passes = if self.software == Software::Eager { eager_passes } else { 1.0 };
+        let rate = self.cluster.gpu.products;
+        // Products of few rows wait for the weights.
+        let of_weights = (work.products / (products * rate)).max(work.weights / self.memory_rate());
+        of_weights + work.attention / (attention * rate) + memory_passes * work.elements / self.memory_rate()
+    }
+
+    /// Returns the bytes per second of kernels that only move elements.
+    fn memory_rate(&self) -> f64 {
+        self.efficiency.memory * self.cluster.gpu.memory_rate
+    }
+
+    /// Returns the seconds of an update of `elements` elements.
+    pub fn update(&self, elements: u64) -> f64 {
+        elements as f64 * self.layers.update_bytes / self.memory_rate()
+    }
+
+    /// Returns the seconds of a collective once every rank has issued it: a latency per hop, and
+    /// its bytes over the slowest link of its ring. Groups take turns on no link but a machine's
+    /// network: of one kind they share it, of two kinds each has it whole.
+    pub fn collective(&self, issued: &Issued) -> f64 {
+        let Efficiency { link, network, hop, .. } = self.efficiency;
+        let Some(&Ring { size, machines, network_share }) = self.rings.get(&issued.among) else { return 0.0 };
+        if size == 1 {
+            return 0.0;
+        }
+        let together = size.div_ceil(machines);
+        let inside = link * self.cluster.gpu.link;
+        let across = network * self.cluster.network * network_share;
+        let rate = match (machines, together) {
+            (1, _) => inside,
+            (_, 1) => across,
+            _ => across.min(inside),
+        };
+        let hops = (size - 1) as f64;
+        let payload = issued.bytes as f64 * hops / size as f64;
+        // A ring passes every rank. Sums and scalars take a tree of machines, and a chain in each.
+        let hops = match issued.operation {
+            Operation::AllReduce | Operation::Scalars => (together - 1) as f64 + (machines as f64).log2(),
+            _ => hops,
+        };
+        issued.operation.rounds() as f64 * (hops * hop + payload / rate)
     }
 
     /// Returns the machines in words, for a run's header. Screens look for "predicted" and
     /// "simulated link".
     pub(crate) fn describe_device(&self) -> String {
-        let Cluster { gpu, gpus_per_node, network } = self.cluster;
-        let across = if self.ranks > gpus_per_node as u64 {
+        let Cluster { gpu, network, .. } = self.cluster;
+        let machines = self.rings.get(&Among::World).map_or(1, |ring| ring.machines);
+        let across = if machines > 1 {
             format!(", {:.0} GB/s between machines", network / 1e9)
         } else {
             String::new()
@@ -137,52 +113,5 @@ impl Costs {
     /// Returns the bytes of the GPU's memory.
     pub(crate) fn capacity(&self) -> u64 {
         self.cluster.gpu.memory
-    }
-
-    fn seconds(&self, work: Work) -> f64 {
-        let Efficiency { products, attention, memory, .. } = self.efficiency;
-        let gpu = self.cluster.gpu;
-        let rate = self.product_rate();
-        work.products / (products * rate)
-            + work.attention / (attention * rate)
-            + self.passes * work.elements / (memory * gpu.memory_rate)
-    }
-
-    /// Returns the seconds of an update of `elements` elements.
-    pub fn update(&self, elements: u64) -> f64 {
-        elements as f64 * self.updated / (self.efficiency.memory * self.cluster.gpu.memory_rate)
-    }
-
-    /// Returns the seconds of a collective, once every rank has issued it: a latency per hop of a
-    /// ring, and its bytes over the slowest link of the ring.
-    pub fn collective(&self, issued: &Issued) -> f64 {
-        let Efficiency { link, network, hop, .. } = self.efficiency;
-        let per_node = self.cluster.gpus_per_node as u64;
-        let (size, distance) = match issued.among {
-            Among::World => (self.ranks, 1),
-            Among::Neighbours(size) => (size, 1),
-            Among::Across(size) => (self.ranks / size, size),
-        };
-        if size == 1 {
-            return 0.0;
-        }
-        // The members of one group in a machine. Other groups use the rest of its network.
-        let together = (per_node / distance).clamp(1, size);
-        let nodes = size.div_ceil(together);
-        let inside = link * self.cluster.gpu.link;
-        let across = network * self.cluster.network * together.min(per_node) as f64 / per_node as f64;
-        let rate = match (nodes, together) {
-            (1, _) => inside,
-            (_, 1) => across,
-            _ => across.min(inside),
-        };
-        let hops = (size - 1) as f64;
-        let payload = issued.bytes() as f64 * hops / size as f64;
-        // A ring passes every rank. Sums and scalars take a tree of machines, and a chain in each.
-        let latency = match issued.operation {
-            Operation::AllReduce | Operation::Scalars => (together - 1) as f64 + (nodes as f64).log2(),
-            _ => hops,
-        };
-        issued.operation.rounds() as f64 * (latency * hop + payload / rate)
     }
 }

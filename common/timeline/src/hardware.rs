@@ -16,10 +16,11 @@ pub enum Generation {
 }
 
 impl Generation {
-    /// The number of generations.
-    pub const COUNT: usize = 4;
+    /// Every generation.
+    pub const ALL: [Generation; 4] =
+        [Generation::Ampere, Generation::Hopper, Generation::Ada, Generation::Blackwell];
 
-    /// Returns its index among them.
+    /// Returns its index in [`Self::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -37,9 +38,7 @@ pub struct Gpu {
     /// Bytes of memory.
     pub memory: u64,
     /// Floating-point operations of dense products of 16-bit floats, summed in f32.
-    pub products_16: f64,
-    /// Floating-point operations of dense products of f32 without tensor cores.
-    pub products_32: f64,
+    pub products: f64,
     /// Bytes read from or written to its memory.
     pub memory_rate: f64,
     /// Bytes to other GPUs of its machine.
@@ -63,12 +62,15 @@ pub const A100: Gpu = Gpu {
     label: "A100",
     generation: Generation::Ampere,
     memory: 80_000_000_000,
-    products_16: 312.0 * TERA,
-    products_32: 19.5 * TERA,
+    products: 312.0 * TERA,
     memory_rate: 2039.0 * GB,
     link: 300.0 * GB,
     network: 200.0 * GB,
 };
+
+/// NVIDIA A100, 40 GB.
+pub const A100_40: Gpu =
+    Gpu { name: "a100-40gb", label: "A100 40 GB", memory: 40_000_000_000, memory_rate: 1555.0 * GB, ..A100 };
 
 /// NVIDIA H100, 80 GB, SXM; eight 400 Gb/s links to other machines (DGX H100).
 pub const H100: Gpu = Gpu {
@@ -76,8 +78,7 @@ pub const H100: Gpu = Gpu {
     label: "H100",
     generation: Generation::Hopper,
     memory: 80_000_000_000,
-    products_16: 989.4 * TERA,
-    products_32: 66.9 * TERA,
+    products: 989.4 * TERA,
     memory_rate: 3350.0 * GB,
     link: 450.0 * GB,
     network: 400.0 * GB,
@@ -93,8 +94,7 @@ pub const RTX_4090: Gpu = Gpu {
     label: "RTX 4090",
     generation: Generation::Ada,
     memory: 24_000_000_000,
-    products_16: 165.2 * TERA,
-    products_32: 82.6 * TERA,
+    products: 165.2 * TERA,
     memory_rate: 1008.0 * GB,
     link: 32.0 * GB,
     network: 12.5 * GB,
@@ -106,15 +106,17 @@ pub const RTX_PRO_6000: Gpu = Gpu {
     label: "RTX PRO 6000",
     generation: Generation::Blackwell,
     memory: 96_000_000_000,
-    products_16: 503.8 * TERA,
-    products_32: 126.0 * TERA,
+    products: 503.8 * TERA,
     memory_rate: 1792.0 * GB,
     link: 64.0 * GB,
     network: 50.0 * GB,
 };
 
 /// Every GPU, in the order in which help texts list them.
-pub const GPUS: [Gpu; 5] = [A100, H100, H200, RTX_4090, RTX_PRO_6000];
+pub const GPUS: [Gpu; 6] = [A100, A100_40, H100, H200, RTX_4090, RTX_PRO_6000];
+
+/// GPUs in the machines that [`Gpu::network`] describes.
+const USUAL_GPUS_PER_NODE: usize = 8;
 
 /// Machines of equal GPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -128,8 +130,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Returns machines of `gpus_per_node` GPUs with their usual network.
+    /// Returns machines of `gpus_per_node` GPUs, with as much network per GPU as usual.
     pub fn of(gpu: Gpu, gpus_per_node: usize) -> Self {
-        Cluster { gpu, gpus_per_node, network: gpu.network }
+        let network = gpu.network * gpus_per_node as f64 / USUAL_GPUS_PER_NODE as f64;
+        Cluster { gpu, gpus_per_node, network }
     }
 }

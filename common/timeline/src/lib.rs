@@ -13,11 +13,13 @@ mod estimate;
 mod hardware;
 mod play;
 mod published;
+mod rings;
+mod work;
 
 pub use clock::{Clock, Span, StepTime};
 pub use cost::Costs;
 pub use efficiency::{Calibration, Efficiency, Software};
 pub use estimate::{Estimate, estimate};
-pub use hardware::{A100, Cluster, GPUS, Generation, Gpu, H100, H200, RTX_4090, RTX_PRO_6000};
-pub use play::{PredictedRun, play};
+pub use hardware::{A100, A100_40, Cluster, GPUS, Generation, Gpu, H100, H200, RTX_4090, RTX_PRO_6000};
+pub use play::{PredictedRun, play, recordable};
 pub use published::{Published, SOURCES};

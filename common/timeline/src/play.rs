@@ -1,4 +1,4 @@
-//! A run that nobody has run: the events that every rank would emit, at the times that they take.
+//! Predicted runs: the events that every rank would emit, at the times that they would take.
 
 use crate::clock::Clock;
 use crate::cost::Costs;
@@ -16,6 +16,27 @@ pub struct PredictedRun {
     pub events: Vec<Event>,
 }
 
+/// Maximum number of events of a predicted run, which is held in memory.
+const MOST_EVENTS: usize = 20_000_000;
+/// Maximum number of ranks of a recording.
+const MOST_RANKS: usize = 1024;
+
+/// Returns the number of events of `steps` steps of `job`; `None` if they are too many to record.
+///
+/// # Errors
+/// [`InvalidJob`] if no run can have these numbers.
+pub fn recordable(job: &Job, steps: u32) -> Result<Option<usize>, InvalidJob> {
+    let actions = |micro_batches| -> Result<usize, InvalidJob> {
+        let [_, step] = prediction::scripts(&Job { micro_batches, ..job.clone() })?;
+        Ok(step.actions.len())
+    };
+    let (one, two) = (actions(1)?, actions(2)?);
+    let of_step = one.saturating_add((two - one).saturating_mul(job.micro_batches - 1));
+    // An update is two events, and so is a wait.
+    let events = of_step.saturating_mul(2 * steps as usize).saturating_mul(job.world_size);
+    Ok(Some(events).filter(|&events| events <= MOST_EVENTS && job.world_size <= MOST_RANKS))
+}
+
 /// Returns the run of `steps` steps of `job`, whose prediction is `prediction`. Its device has no
 /// capacity if the job needs more: times are predicted as if memory sufficed.
 ///
@@ -27,13 +48,15 @@ pub fn play(
     costs: &Costs,
     steps: u32,
 ) -> Result<PredictedRun, InvalidJob> {
+    let predicted = prediction::header(job, prediction)?;
     let header = RunHeader {
+        stage: format!("{} predicted", predicted.stage),
         device: costs.describe_device(),
         capacity: Some(costs.capacity()).filter(|capacity| *capacity >= prediction.peak.total()),
         precision: job.recipe.name.into(),
         steps,
         version: env!("CARGO_PKG_VERSION").into(),
-        ..prediction::header(job, prediction)?
+        ..predicted
     };
     let [setup, step] = prediction::scripts(job)?;
     let mut writer = EventWriter::new(job, costs);
@@ -175,6 +198,7 @@ impl<'a> EventWriter<'a> {
         let from = self.clock.now;
         let part = seconds / (within.len() + 1) as f64;
         for (number, action) in (1..).zip(within) {
+            debug_assert!(matches!(action, Action::Memory { .. }), "a pass issues and awaits nothing");
             if let &Action::Memory { place, class, delta, live } = action {
                 self.emit(from + part * f64::from(number), |_| What::Memory { place, class, delta, live });
             }
@@ -191,7 +215,7 @@ impl<'a> EventWriter<'a> {
             operation: *operation,
             group: self.group(*among, rank),
             units: units.clone(),
-            bytes: flight.issued.bytes(),
+            bytes: flight.issued.bytes,
             sent: self.sent[rank][operation.index()],
         })
     }

@@ -87,8 +87,12 @@ fn simulated(header: &RunHeader) -> bool {
 /// Returns what is simulated of the run, in few words: the whole run, if it is predicted, or its
 /// links.
 pub fn simulation(header: &RunHeader) -> Option<&'static str> {
-    let predicted = header.device.contains("predicted");
-    simulated(header).then_some(if predicted { "predicted run" } else { "simulated link" })
+    simulated(header).then_some(if is_predicted(header) { "predicted run" } else { "simulated link" })
+}
+
+/// True if the run is predicted.
+pub fn is_predicted(header: &RunHeader) -> bool {
+    header.device.contains("predicted")
 }
 
 /// True if a simulated link delays the run's transfers between places.

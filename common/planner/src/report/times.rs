@@ -2,7 +2,7 @@
 
 use super::Report;
 use crate::Timing;
-use prediction::{InvalidJob, Job, Stage};
+use prediction::{InvalidJob, Job, Stage, predict};
 use serde::Serialize;
 use shell::table::Table;
 use timeline::StepTime;
@@ -13,6 +13,8 @@ use timeline::calibration::TypicalError;
 pub struct Times {
     /// The GPU.
     pub gpu: &'static str,
+    /// The GPU's bytes.
+    pub memory: u64,
     /// How element-wise operations are computed.
     pub software: &'static str,
     /// Bytes per second that a machine sends to others.
@@ -34,6 +36,8 @@ pub struct Times {
 pub struct StageTime {
     /// The stage.
     pub stage: Stage,
+    /// Whether its peak is within the GPU's memory.
+    pub fits: bool,
     /// Forward and backward.
     pub compute: f64,
     /// Recomputation in backward.
@@ -63,6 +67,7 @@ impl Times {
         let stages = Stage::ALL.map(|stage| StageTime::of(&base.with_stage(stage), timing));
         Ok(Times {
             gpu: gpu.label,
+            memory: gpu.memory,
             software: timing.software.label(),
             network: timing.cluster.network,
             published_runs: runs,
@@ -83,6 +88,7 @@ impl StageTime {
         let flops = own * job.config.flops_per_token(job.tokens) as f64;
         Ok(StageTime {
             stage: job.stage,
+            fits: predict(job)?.peak.total() <= timing.cluster.gpu.memory,
             compute,
             recompute,
             exposed_communication: exposed,
@@ -90,7 +96,7 @@ impl StageTime {
             update,
             step,
             tokens_per_second: own * job.world_size as f64 / step,
-            model_flops_utilization: flops / step / timing.rate(job),
+            model_flops_utilization: flops / step / timing.cluster.gpu.products,
         })
     }
 }
@@ -101,7 +107,11 @@ impl Report {
         let times = self.times.as_ref()?;
         let of = |part: fn(&StageTime) -> f64| times.stages.iter().map(part);
         let longest = of(|stage| stage.step).fold(0.0, f64::max);
-        let (unit, per_second, decimals) = if longest < 1.0 { ("ms", 1e3, 1) } else { ("s", 1.0, 3) };
+        let (unit, per_second, decimals) = match longest {
+            ..0.01 => ("µs", 1e6, 0),
+            ..1.0 => ("ms", 1e3, 1),
+            _ => ("s", 1.0, 3),
+        };
         let seconds = |seconds: f64| format!("{:.decimals$}", per_second * seconds);
         let mut table =
             Table::numbers(format!("step on {}, {unit}", times.gpu), self.of(|stage| stage.stage));
@@ -114,9 +124,11 @@ impl Report {
         table.row("= step", of(|stage| stage.step).map(seconds));
         table.row("collectives, hidden or not", of(|stage| stage.communication).map(seconds));
         let tokens = |rate: f64| events::say::grouped(rate.round() as u64);
+        let memory = format!("fits in {} GB", times.memory / 1_000_000_000);
+        table.row(memory, times.stages.iter().map(|stage| if stage.fits { "yes" } else { "no" }));
         table.row("tokens per second", of(|stage| stage.tokens_per_second).map(tokens));
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-        table.row("share of the GPU (MFU)", of(|stage| stage.model_flops_utilization).map(percent));
+        table.row("model FLOPs utilization", of(|stage| stage.model_flops_utilization).map(percent));
         Some(table)
     }
 }
@@ -125,13 +137,14 @@ impl Times {
     /// Returns how far these times are to be trusted.
     pub(super) fn notes(&self) -> String {
         let [median, largest] = [self.median_error, self.largest_error].map(|error| 100.0 * error);
-        let fitted_to = if self.is_held_out { "other sources' runs" } else { "these same runs" };
+        let fitted_to = if self.is_held_out { "the runs of other sources" } else { "these same runs" };
+        let (runs, network) = (self.published_runs, self.network * 8.0 / 1e9);
         format!(
-            "Times are estimates, as if memory sufficed, without what launching kernels costs\n\
-             small models. Of {} published runs on such GPUs, half are within {median:.0} % of their\n\
-             estimate and the farthest is {largest:.0} % off, with efficiencies fitted to\n\
-             {fitted_to}: planner --published\n",
-            self.published_runs
+            "Times are estimates, as if memory sufficed. A machine sends {network:.0} Gbit/s to others.\n\
+             Kernel launches are not counted, so small models take longer. Half of the estimates\n\
+             of {runs} published runs on such GPUs are within {median:.0} % of the measured time, and the\n\
+             worst is {largest:.0} % off, with efficiencies fitted to {fitted_to}:\n\
+             planner --published\n"
         )
     }
 }

@@ -15,7 +15,7 @@ fn costs() -> Costs {
 
 fn gather(number: usize, among: Among) -> Issued {
     let (operation, units) = (Operation::AllGather, Default::default());
-    Issued { number, among, operation, units, elements: vec![4], element_bytes: 1 }
+    Issued { number, among, operation, units, elements: vec![4], bytes: 4 }
 }
 
 #[test]
@@ -41,24 +41,31 @@ fn collectives_of_one_group_take_turns_and_those_of_two_do_not() {
     assert_eq!(clock.issue(&costs, &gather(2, Among::Neighbours(2))), Span { from: 0.0, to: 2.0 });
 }
 
-/// Micro-batches after the third take as long as the third.
+/// Micro-batches after the third take as long as the third, also where the network is so slow that
+/// collectives queue.
 #[test]
 fn many_micro_batches_are_extrapolated_exactly() {
-    for stage in Stage::ALL {
-        let job = |micro_batches| Job { micro_batches, ..Job::new(ModelConfig::tiny(), stage, 16) };
-        let time = |micro_batches| {
-            let job = job(micro_batches);
-            let efficiency = Calibration::ALL_RUNS.of(&A100);
-            let costs = Costs::new(&job, Cluster::of(A100, 8), Software::Eager, efficiency);
-            let mut clock = Clock::default();
-            let [_, step] = prediction::scripts(&job).unwrap();
-            clock.run(&costs, &step.actions);
-            (clock.now, estimate(&job, &costs).unwrap().total())
-        };
-        for micro_batches in [1, 2, 3, 4, 9] {
-            let (walked, extrapolated) = time(micro_batches);
-            let apart = (walked - extrapolated).abs() / walked;
-            assert!(apart < 1e-9, "{stage}, {micro_batches}: {walked} and {extrapolated}");
+    let base = |stage| Job { recipe: prediction::Recipe::MIXED, ..Job::new(ModelConfig::tiny(), stage, 16) };
+    let hybrid =
+        Job { strategy: prediction::Strategy::HybridShard, shard_group: Some(4), ..base(Stage::Zero3) };
+    let others = [
+        hybrid,
+        Job { secondary_shards: Some(4), ..base(Stage::Zero3) },
+        Job { overlap: false, ..base(Stage::Zero2) },
+    ];
+    for job in Stage::ALL.map(base).into_iter().chain(others) {
+        for network in [A100.network, 1e6] {
+            let cluster = Cluster { network, ..Cluster::of(A100, 8) };
+            for micro_batches in [1, 2, 3, 4, 9] {
+                let job = Job { micro_batches, ..job.clone() };
+                let costs = Costs::new(&job, cluster, Software::Eager, Calibration::ALL_RUNS.of(&A100));
+                let mut clock = Clock::default();
+                let [_, step] = prediction::scripts(&job).unwrap();
+                clock.run(&costs, &step.actions);
+                let (walked, extrapolated) = (clock.now, estimate(&job, &costs).unwrap().total());
+                let apart = (walked - extrapolated).abs() / walked;
+                assert!(apart < 1e-9, "{} × {micro_batches}: {walked} and {extrapolated}", job.stage);
+            }
         }
     }
 }

@@ -103,7 +103,7 @@ pub(super) fn body((width, height): (u16, u16)) -> Rect {
 
 /// Returns the colour of a stage, in the title and where runs are compared.
 pub fn stage_colour(header: &RunHeader) -> Color {
-    match header.stage.as_str() {
+    match header.stage.split(' ').next().unwrap_or_default() {
         "ZeRO-1" => Color::Rgb(0x5c, 0xc8, 0xa8),
         "ZeRO-2" => Color::Rgb(0xf0, 0xb4, 0x5a),
         "ZeRO-3" => Color::Rgb(0x7a, 0xb8, 0xff),

@@ -1,0 +1,113 @@
+//! Published step times beside the planner's estimates.
+
+use serde::Serialize;
+use shell::table::{Format, Table};
+use std::collections::BTreeMap;
+use timeline::calibration::{Comparison, TypicalError};
+use timeline::{Calibration, Generation, SOURCES};
+
+/// A published run and its estimate.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PublishedRun {
+    source: &'static str,
+    model: &'static str,
+    gpu: &'static str,
+    gpus: usize,
+    stage: prediction::Stage,
+    strategy: prediction::Strategy,
+    micro_batches: usize,
+    batch_size: usize,
+    tokens: usize,
+    /// The part of a block's forward that backward recomputes.
+    recomputed: f64,
+    software: &'static str,
+    /// Measured seconds per step.
+    measured: f64,
+    /// Estimated seconds per step.
+    estimated: f64,
+}
+
+impl PublishedRun {
+    fn of(compared: &Comparison) -> Self {
+        let (run, job) = (&compared.run, &compared.run.job);
+        PublishedRun {
+            source: run.source,
+            model: run.model,
+            gpu: run.gpu.label,
+            gpus: job.world_size,
+            stage: job.stage,
+            strategy: job.strategy,
+            micro_batches: job.micro_batches,
+            batch_size: job.batch_size,
+            tokens: job.tokens,
+            recomputed: run.recomputed,
+            software: run.software.label(),
+            measured: run.seconds,
+            estimated: compared.estimated_seconds(&Calibration::ALL_RUNS),
+        }
+    }
+
+    fn error(&self) -> f64 {
+        self.estimated / self.measured - 1.0
+    }
+}
+
+/// Returns every published run.
+pub(crate) fn runs() -> Vec<PublishedRun> {
+    Comparison::all().iter().map(PublishedRun::of).collect()
+}
+
+/// Returns how far estimates are from `runs`, source by source and with sources held out.
+pub(crate) fn render(runs: &[PublishedRun], format: Format) -> String {
+    let sources = SOURCES.map(|(name, place)| format!("{name}: {place}\n"));
+    format!(
+        "{}\nEfficiencies are fitted to all of these runs. How far estimates are that do not know\n\
+         a run's source:\n\n{}\n{}",
+        by_source(runs).render(format),
+        held_out().render(format),
+        sources.concat()
+    )
+}
+
+/// Returns the errors of estimates by source and GPU.
+fn by_source(runs: &[PublishedRun]) -> Table {
+    let columns = ["runs", "GPUs", "median error", "largest"];
+    let mut table = Table::numbers("published runs", columns);
+    let mut groups: BTreeMap<(&str, &str), Vec<&PublishedRun>> = BTreeMap::new();
+    for run in runs {
+        groups.entry((run.source, run.gpu)).or_default().push(run);
+    }
+    for ((source, gpu), runs) in groups {
+        let mut errors: Vec<f64> = runs.iter().map(|run| run.error()).collect();
+        errors.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
+        let (median, largest) = (errors[errors.len() / 2], errors[errors.len() - 1]);
+        let gpus = runs.iter().map(|run| run.gpus);
+        let (fewest, most) = (gpus.clone().min().unwrap_or(0), gpus.max().unwrap_or(0));
+        let gpus = if fewest == most { most.to_string() } else { format!("{fewest}–{most}") };
+        let cells =
+            [runs.len().to_string(), gpus, percent(median.abs()), format!("{:+.0} %", 100.0 * largest)];
+        table.row(format!("{source}, {gpu}"), cells);
+    }
+    table
+}
+
+/// Returns the errors of estimates by generation, each with efficiencies that are fitted to the
+/// runs of other sources.
+fn held_out() -> Table {
+    let mut table = Table::numbers("sources held out", ["runs", "median error", "largest"]);
+    for (generation, name) in [
+        (Generation::Ampere, "A100"),
+        (Generation::Hopper, "H100"),
+        (Generation::Ada, "RTX 4090"),
+        (Generation::Blackwell, "RTX PRO 6000"),
+    ] {
+        let TypicalError { runs, median, largest, is_held_out } = TypicalError::of(generation);
+        let note = if is_held_out { "" } else { " (one source)" };
+        table.row(format!("{name}{note}"), [runs.to_string(), percent(median), percent(largest)]);
+    }
+    table
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
