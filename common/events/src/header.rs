@@ -139,7 +139,7 @@ const PAIRS_PER_BYTE: u64 = 64;
 /// The description of a run, written before it starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunHeader {
-    /// The stage's name.
+    /// The stage's name, followed by `predicted` if the run is.
     pub stage: String,
     /// Model name.
     pub model: String,

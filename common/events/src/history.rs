@@ -32,8 +32,7 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
-    /// True if nothing was learned in the step: it is predicted, and has neither loss nor norm nor
-    /// learning rate. These are not numbers then.
+    /// True if the step is predicted: loss, norm and learning rate are NaN.
     pub fn is_predicted(&self) -> bool {
         self.lr.is_nan()
     }

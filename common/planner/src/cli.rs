@@ -20,6 +20,7 @@ use shell::{ShellCommand, whole};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use timeline::PredictedRun;
 
 /// Largest number of GPUs.
 const RANKS: u64 = invalid::MOST as u64;
@@ -154,6 +155,18 @@ where
     T: Into<OsString> + Clone,
 {
     Ok(answer(arguments)?.text)
+}
+
+/// Returns the predicted run that the program would record with `arguments`, the program's name
+/// first; `None` without `--record`. Writes no file.
+///
+/// # Errors
+/// As [`run`].
+pub fn predicted_run<T>(arguments: impl IntoIterator<Item = T>) -> Result<Option<PredictedRun>, clap::Error>
+where
+    T: Into<OsString> + Clone,
+{
+    Ok(answer(arguments)?.recording.map(|recording| recording.run))
 }
 
 /// What the program prints, and the file that it writes first.

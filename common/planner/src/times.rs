@@ -5,7 +5,7 @@ use events::{Recorder, RecordingError};
 use prediction::{InvalidJob, Job, Stage, predict};
 use std::path::PathBuf;
 use timeline::{
-    Calibration, Cluster, Costs, GPUS, Gpu, PredictedRun, Software, StepTime, estimate, play, recordable,
+    Calibration, Cluster, Costs, GPUS, Gpu, PredictedRun, Software, StepTime, estimate, is_recordable, play,
 };
 
 /// The flags about times.
@@ -57,7 +57,7 @@ impl TimeArgs {
         let Some(path) = &self.record else { return Ok(None) };
         let job = job.with_stage(self.stage);
         let words = |problem: InvalidJob| problem.to_string();
-        if recordable(&job, self.steps).map_err(words)?.is_none() {
+        if !is_recordable(&job, self.steps).map_err(words)? {
             return Err(TOO_LARGE.into());
         }
         let prediction = predict(&job).map_err(words)?;
@@ -72,7 +72,7 @@ const TOO_LARGE: &str = "--record: the run is too large to record: a recording h
 /// A predicted run, and the file that is to hold it.
 pub(crate) struct Recording {
     path: PathBuf,
-    run: PredictedRun,
+    pub(crate) run: PredictedRun,
 }
 
 impl Recording {

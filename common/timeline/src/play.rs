@@ -21,20 +21,20 @@ const MOST_EVENTS: usize = 20_000_000;
 /// Maximum number of ranks of a recording.
 const MOST_RANKS: usize = 1024;
 
-/// Returns the number of events of `steps` steps of `job`; `None` if they are too many to record.
+/// True if `steps` steps of `job` are few enough to be recorded.
 ///
 /// # Errors
 /// [`InvalidJob`] if no run can have these numbers.
-pub fn recordable(job: &Job, steps: u32) -> Result<Option<usize>, InvalidJob> {
+pub fn is_recordable(job: &Job, steps: u32) -> Result<bool, InvalidJob> {
     let actions = |micro_batches| -> Result<usize, InvalidJob> {
         let [_, step] = prediction::scripts(&Job { micro_batches, ..job.clone() })?;
         Ok(step.actions.len())
     };
     let (one, two) = (actions(1)?, actions(2)?);
     let of_step = one.saturating_add((two - one).saturating_mul(job.micro_batches - 1));
-    // An update is two events, and so is a wait.
+    // An action is at most two events: an update begins and ends.
     let events = of_step.saturating_mul(2 * steps as usize).saturating_mul(job.world_size);
-    Ok(Some(events).filter(|&events| events <= MOST_EVENTS && job.world_size <= MOST_RANKS))
+    Ok(events <= MOST_EVENTS && job.world_size <= MOST_RANKS)
 }
 
 /// Returns the run of `steps` steps of `job`, whose prediction is `prediction`. Its device has no

@@ -7,14 +7,13 @@
 
 use crate::efficiency::Software;
 use crate::hardware::{Cluster, GPUS, Gpu};
-use clap::ValueEnum;
 use model::{Checkpointing, Family, ModelConfig, Wrap};
 use prediction::recipe::{F32, Recipe};
 use prediction::{Job, Stage, Strategy};
 
 /// The runs: source, model, GPU, number of GPUs, Gbit/s of a machine of eight (empty if not
-/// published), tokens per sequence, sequences per micro-batch, micro-batches, how it shards,
-/// recomputed share of a block, software, seconds per step.
+/// published), tokens per sequence, sequences per micro-batch, micro-batches, the stage's package or
+/// `hybrid`, recomputed share of a block, software, seconds per step.
 const ROWS: &str = include_str!("../data/published.csv");
 
 /// The sources by the first word of the names that rows use, and where they are.
@@ -50,21 +49,21 @@ const SHAPES: [Shape; 18] = [
     ("qwen2.5-3b",   151_936, 2048, 36, 16,  2, 11008, true,  true),
     ("qwen2.5-7b",   152_064, 3584, 28, 28,  4, 18944, false, true),
     ("qwen2.5-14b",  152_064, 5120, 48, 40,  8, 13824, false, true),
-    ("mpt-125m",     50_368,  768, 12, 12, 12,  2048, true,  false),
-    ("mpt-350m",     50_368, 1024, 24, 16, 16,  2731, true,  false),
-    ("mpt-760m",     50_368, 1536, 24, 12, 12,  4096, true,  false),
-    ("mpt-1b",       50_368, 2048, 24, 16, 16,  5461, true,  false),
-    ("mpt-3b",       50_368, 2560, 32, 20, 20,  6827, true,  false),
-    ("mpt-7b",       50_368, 4096, 32, 32, 32, 10923, true,  false),
-    ("mpt-13b",      50_368, 5120, 40, 40, 40, 13653, true,  false),
-    ("mpt-30b",      50_368, 7168, 48, 56, 56, 19115, true,  false),
-    ("mpt-70b",      50_368, 8192, 80, 64, 64, 21845, true,  false),
+    ("mpt-125m",      50_368,  768, 12, 12, 12,  2048, true,  false),
+    ("mpt-350m",      50_368, 1024, 24, 16, 16,  2731, true,  false),
+    ("mpt-760m",      50_368, 1536, 24, 12, 12,  4096, true,  false),
+    ("mpt-1b",        50_368, 2048, 24, 16, 16,  5461, true,  false),
+    ("mpt-3b",        50_368, 2560, 32, 20, 20,  6827, true,  false),
+    ("mpt-7b",        50_368, 4096, 32, 32, 32, 10923, true,  false),
+    ("mpt-13b",       50_368, 5120, 40, 40, 40, 13653, true,  false),
+    ("mpt-30b",       50_368, 7168, 48, 56, 56, 19115, true,  false),
+    ("mpt-70b",       50_368, 8192, 80, 64, 64, 21845, true,  false),
 ];
 
 /// GPUs per machine in every published run of more than one machine.
 const PER_NODE: usize = 8;
 
-/// Elements of a bucket of torch's DDP: 25 MiB of f32.
+/// Elements of a bucket of torch's DDP: 25 MiB of f32. nanotron's gradients are f32, in such buckets.
 const BUCKET: u64 = (25 << 20) / F32;
 
 /// One published run.
@@ -116,7 +115,9 @@ impl Published {
         let gpu = *GPUS.iter().find(|known| known.name == gpu)?;
         let (stage, strategy) = match sharding {
             "hybrid" => (Stage::SHARDS_PARAMETERS, Strategy::HybridShard),
-            stage => (Stage::from_str(stage, false).ok()?, Strategy::default()),
+            package => {
+                (Stage::ALL.into_iter().find(|stage| stage.package() == package)?, Strategy::default())
+            }
         };
         let recomputed: f64 = recomputed.parse().ok()?;
         let checkpointing = if recomputed > 0.0 { Checkpointing::Block } else { Checkpointing::None };

@@ -1,12 +1,13 @@
 //! Frames of the visualizer.
 
 use clap::Parser;
-use events::{Boundary, Recording};
+use events::{Boundary, EventBatch, Message, Recording};
 use screen::app::App;
-use screen::player::Player;
+use screen::player::{Motion, Player};
 use screen::theme::Theme;
+use screen::timeline::Timeline;
 use screen::view;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use trainer::{Failure, Result};
 use viz::cli::Moment;
 use viz::export::svg;
@@ -55,9 +56,8 @@ impl Picture {
 
     /// Returns the visualizer at the requested moment.
     fn app(&self, root: &Path) -> Result<App> {
-        let open = |file: &PathBuf| Recording::open(&root.join(file)).and_then(Player::recorded);
-        let players = self.moment.files.iter().map(open).collect::<std::result::Result<Vec<_>, _>>();
-        let mut app = self.moment.app(players.map_err(Failure::run)?).map_err(Failure::run)?;
+        let players = self.moment.files.iter().map(|file| player(root, file));
+        let mut app = self.moment.app(players.collect::<Result<_>>()?).map_err(Failure::run)?;
         if app.players.len() > 1 {
             // When a pass over a unit begins, rank 0 of every run is at the same line of its
             // program.
@@ -66,6 +66,24 @@ impl Picture {
         }
         Ok(app)
     }
+}
+
+/// What precedes the planner's flags where a picture shows a predicted run.
+const PREDICTED: &str = "predicted:";
+
+/// Returns the player of a recording, or of the predicted run that follows [`PREDICTED`].
+fn player(root: &Path, file: &Path) -> Result<Player> {
+    let Some(flags) = file.to_str().and_then(|name| name.strip_prefix(PREDICTED)) else {
+        return Recording::open(&root.join(file)).and_then(Player::recorded).map_err(Failure::run);
+    };
+    let words =
+        [&["planner".into()], &stages::split_arguments(flags)[..], &["--record".into(), "run".into()]];
+    let run = planner::cli::predicted_run(words.concat()).map_err(Failure::run)?;
+    let run = run.unwrap_or_else(|| unreachable!("the flags ask for a recording"));
+    let mut timeline = Timeline::live(run.header, "");
+    timeline.push(Message::Batch(EventBatch { dropped: 0, events: run.events }));
+    timeline.push(Message::End);
+    Ok(Player::new(timeline, Motion::Paused))
 }
 
 /// True if `row` contains all `words`, each after the previous one.
