@@ -70,9 +70,9 @@ impl Costs {
         elements as f64 * self.layers.update_bytes / self.memory_rate()
     }
 
-    /// Returns the seconds of a collective once every rank has issued it: a latency per hop, and its
-    /// bytes over the slowest link of its ring. Groups of one kind share a machine's network; groups
-    /// of two kinds do not slow each other down.
+    /// Returns the seconds of a collective once every rank has issued it: a latency per hop, and
+    /// its bytes over the slowest link of its ring. Groups of one kind share a machine's network;
+    /// groups of two kinds do not slow each other down.
     pub fn collective(&self, issued: &Issued) -> f64 {
         let Efficiency { link, network, hop, .. } = self.efficiency;
         let Some(&Ring { size, machines, network_share }) = self.rings.get(&issued.among) else { return 0.0 };

@@ -12,8 +12,8 @@ use prediction::recipe::{F32, Recipe};
 use prediction::{Job, Stage, Strategy};
 
 /// The runs: source, model, GPU, number of GPUs, Gbit/s of a machine of eight (empty if not
-/// published), tokens per sequence, sequences per micro-batch, micro-batches, the stage's package or
-/// `hybrid`, recomputed share of a block, software, seconds per step.
+/// published), tokens per sequence, sequences per micro-batch, micro-batches, the stage's package
+/// or `hybrid`, recomputed share of a block, software, seconds per step.
 const ROWS: &str = include_str!("../data/published.csv");
 
 /// The sources by the first word of the names that rows use, and where they are.
@@ -63,7 +63,8 @@ const SHAPES: [Shape; 18] = [
 /// GPUs per machine in every published run of more than one machine.
 const PER_NODE: usize = 8;
 
-/// Elements of a bucket of torch's DDP: 25 MiB of f32. nanotron's gradients are f32, in such buckets.
+/// Elements of a bucket of torch's DDP: 25 MiB of f32. nanotron's gradients are f32, in such
+/// buckets.
 const BUCKET: u64 = (25 << 20) / F32;
 
 /// One published run.
