@@ -99,7 +99,7 @@ struct Arguments {
     /// least 3 and at most 6]
     #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=MOST_BUFFERS))]
     offload_buffers: Option<usize>,
-    /// GPUs that share a machine's main memory and disk
+    /// GPUs per machine: they share its main memory, disk, links and network
     #[arg(long, value_name = "N", default_value = "8", value_parser = whole::<usize>(1..=RANKS))]
     gpus_per_node: usize,
     #[command(flatten)]
@@ -111,7 +111,7 @@ struct Arguments {
     #[arg(long, conflicts_with_all = ["parameters", "claims", "json"])]
     estimators: bool,
     /// Print popular claims about ZeRO, and what holds according to the planner
-    #[arg(long)]
+    #[arg(long, conflicts_with = "on")]
     claims: bool,
     /// Print JSON: sizes are whole bytes
     #[arg(long, conflicts_with = "markdown")]
@@ -126,6 +126,7 @@ const EXAMPLES: &str = "Examples:
   planner --model tiny --gpus 4 --recipe fp32 --batch-size 16
   planner --params 7e9 --gpus 8 --recipe fp32
   planner --model llama3-70b --gpus 8 --offload-optimizer cpu
+  planner --model llama3-8b --gpus 64 --on h100
   planner --claims";
 
 /// Returns the definition of the program's command line.
@@ -296,7 +297,7 @@ const REPLICATED: &str =
     "--strategy no-shard is the column DDP: choose full-shard, shard-grad-op or hybrid-shard";
 
 const NO_TIMES: &str = "--on: a number of parameters has no layers to time: give --model NAME";
-const F32_TIMES: &str = "--on: times are of products in 16 bits: leave --on out, or choose --recipe mixed";
+const F32_TIMES: &str = "--on: times are of 16-bit training: leave --on out, or choose --recipe mixed";
 const OFFLOAD_TIMES: &str =
     "--on: times of offloaded states are not predicted: leave --on or the offload out";
 

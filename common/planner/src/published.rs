@@ -57,14 +57,15 @@ pub(crate) fn runs() -> Vec<PublishedRun> {
     Comparison::all().iter().map(PublishedRun::of).collect()
 }
 
-/// Returns how far estimates are from `runs`, source by source and with sources held out.
+/// Returns how far estimates are from `runs`, by source and by generation of GPUs.
 pub(crate) fn render(runs: &[PublishedRun], format: Format) -> String {
     let sources = SOURCES.map(|(name, place)| format!("{name}: {place}\n"));
     format!(
-        "{}\nEfficiencies are fitted to all of these runs. How far estimates are that do not know\n\
-         a run's source:\n\n{}\n{}",
+        "{}\nErrors are rounded up. + and − say whether the farthest estimate is too long or too short.\n\
+         Efficiencies are fitted to all of these runs. Below, each run is estimated with a\n\
+         fit without its source, where a generation of GPUs has several:\n\n{}\n{}",
         by_source(runs).render(format),
-        held_out().render(format),
+        by_generation().render(format),
         sources.concat()
     )
 }
@@ -84,30 +85,28 @@ fn by_source(runs: &[PublishedRun]) -> Table {
         let gpus = runs.iter().map(|run| run.gpus);
         let (fewest, most) = (gpus.clone().min().unwrap_or(0), gpus.max().unwrap_or(0));
         let gpus = if fewest == most { most.to_string() } else { format!("{fewest}–{most}") };
-        let cells =
-            [runs.len().to_string(), gpus, percent(median.abs()), format!("{:+.0} %", 100.0 * largest)];
+        let cells = [runs.len().to_string(), gpus, percent(median.abs()), signed(largest)];
         table.row(format!("{source}, {gpu}"), cells);
     }
     table
 }
 
-/// Returns the errors of estimates by generation, each with efficiencies that are fitted to the
-/// runs of other sources.
-fn held_out() -> Table {
-    let mut table = Table::numbers("sources held out", ["runs", "median error", "largest"]);
-    for (generation, name) in [
-        (Generation::Ampere, "A100"),
-        (Generation::Hopper, "H100"),
-        (Generation::Ada, "RTX 4090"),
-        (Generation::Blackwell, "RTX PRO 6000"),
-    ] {
-        let TypicalError { runs, median, largest, is_held_out } = TypicalError::of(generation);
-        let note = if is_held_out { "" } else { " (one source)" };
-        table.row(format!("{name}{note}"), [runs.to_string(), percent(median), percent(largest)]);
+/// Returns the errors of estimates by generation, which stand beside estimates.
+fn by_generation() -> Table {
+    let mut table = Table::numbers("errors beside estimates", ["runs", "median error", "largest"]);
+    for generation in Generation::ALL {
+        let TypicalError { gpus, runs, median, largest, is_held_out } = TypicalError::of(generation);
+        let name = if is_held_out { gpus.into() } else { format!("{gpus}, same fit") };
+        table.row(name, [runs.to_string(), percent(median), percent(largest)]);
     }
     table
 }
 
+/// Formats an error, rounded away from zero.
+fn signed(error: f64) -> String {
+    format!("{}{}", if error < 0.0 { "−" } else { "+" }, percent(error.abs()))
+}
+
 fn percent(share: f64) -> String {
-    format!("{:.0} %", 100.0 * share)
+    format!("{} %", (100.0 * share).ceil())
 }

@@ -15,7 +15,8 @@ pub(crate) struct TimeArgs {
     /// rtx-pro-6000 (with --model)
     #[arg(long, value_name = "GPU", value_parser = parse_gpu)]
     pub(crate) on: Option<Gpu>,
-    /// Gbit/s that a machine sends to others [default: what is usual with the GPU]
+    /// Gbit/s that a machine sends to others [default, per GPU: a100 200, h100 and h200 400;
+    /// rtx4090 12.5, rtx-pro-6000 50]
     #[arg(long, value_name = "GBIT", requires = "on", value_parser = parse_rate)]
     network: Option<f64>,
     /// How element-wise operations are computed: fused (compiled), or eager, one kernel each

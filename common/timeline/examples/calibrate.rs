@@ -7,8 +7,8 @@ fn main() {
     let all = Comparison::all();
     let Calibration { products, attention, network, hop, eager_passes } =
         fit(&all.iter().collect::<Vec<_>>());
-    println!("products: {products:.3?},\nattention: {attention:.3?},\nnetwork: {network:.3},");
-    println!("hop: {hop:.2e},\neager_passes: {eager_passes:.2},");
+    println!("products: {products:.4?},\nattention: {attention:.4?},\nnetwork: {network:.4},");
+    println!("hop: {hop:.3e},\neager_passes: {eager_passes:.3},");
     for (generation, error) in Generation::ALL.into_iter().zip(typical_errors(&all)) {
         println!("{generation:?}: {error:.3?}");
     }

@@ -58,10 +58,10 @@ const KNOBS: [Knob; 9] = [
 /// The first step of a fit, as a factor, and the last.
 const STEPS: [f64; 2] = [1.2, 1.005];
 
-/// Returns the calibration with which the estimates of `runs` are nearest to the measured times,
-/// as far as changes of one number at a time find it. A run counts by the size of its error's
-/// logarithm, over the root of the number of runs of its source. Numbers that are far from
-/// [`Calibration::USUAL`] count too, so that those on which few runs depend stay near it.
+/// Returns the calibration that minimizes, as far as changes of one number at a time find it, the
+/// sum of |ln(estimated / measured)| / √(runs of the run's source) over runs and of 0.2 ·
+/// |log₂(value / usual value)| over numbers. The latter keeps numbers on which few runs depend near
+/// [`Calibration::USUAL`].
 pub fn fit(runs: &[&Comparison]) -> Calibration {
     let weighed = weighed(runs);
     let mut best = Calibration::USUAL;
@@ -93,7 +93,7 @@ fn weighed<'a>(runs: &[&'a Comparison]) -> Vec<(&'a Comparison, f64)> {
     runs.iter().map(|run| (*run, 1.0 / (sizes[run.run.group()] as f64).sqrt())).collect()
 }
 
-/// How much a number that is twice its usual value weighs, in logarithms of runs' errors.
+/// The weight of a number that is twice its usual value.
 const PRIOR: f64 = 0.2;
 
 fn distance(runs: &[(&Comparison, f64)], calibration: &Calibration) -> f64 {
@@ -106,6 +106,8 @@ fn distance(runs: &[(&Comparison, f64)], calibration: &Calibration) -> f64 {
 /// How far estimates are from published runs on GPUs of one generation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TypicalError {
+    /// The GPUs that the runs used.
+    pub gpus: &'static str,
     /// The number of runs.
     pub runs: usize,
     /// The median size of the error.
@@ -117,16 +119,15 @@ pub struct TypicalError {
 }
 
 impl TypicalError {
-    /// Returns the error of estimates for a GPU of `generation`: [`typical_errors`] computes it. Of
-    /// Hopper, published runs are on H100.
+    /// Returns the error of estimates for a GPU of `generation`: [`typical_errors`] computes it.
     pub const fn of(generation: Generation) -> TypicalError {
-        let (runs, median, largest, is_held_out) = match generation {
-            Generation::Ampere => (156, 0.173, 0.401, true),
-            Generation::Hopper => (120, 0.147, 0.576, true),
-            Generation::Ada => (3, 0.039, 0.058, false),
-            Generation::Blackwell => (13, 0.023, 0.068, false),
+        let (gpus, runs, median, largest, is_held_out) = match generation {
+            Generation::Ampere => ("A100", 156, 0.177, 0.412, true),
+            Generation::Hopper => ("H100", 120, 0.158, 0.581, true),
+            Generation::Ada => ("RTX 4090", 3, 0.001, 0.018, false),
+            Generation::Blackwell => ("RTX PRO 6000", 13, 0.015, 0.044, false),
         };
-        TypicalError { runs, median, largest, is_held_out }
+        TypicalError { gpus, runs, median, largest, is_held_out }
     }
 }
 
@@ -151,6 +152,6 @@ pub fn typical_errors(all: &[Comparison]) -> [TypicalError; Generation::ALL.len(
         let mut sizes: Vec<f64> = own().map(error).collect();
         sizes.sort_by(f64::total_cmp);
         let (median, largest) = (sizes[sizes.len() / 2], sizes[sizes.len() - 1]);
-        TypicalError { runs: sizes.len(), median, largest, is_held_out }
+        TypicalError { runs: sizes.len(), median, largest, is_held_out, ..TypicalError::of(generation) }
     })
 }

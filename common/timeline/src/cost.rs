@@ -54,10 +54,12 @@ impl Costs {
     fn seconds(&self, work: Work) -> f64 {
         let Efficiency { products, attention, eager_passes, .. } = self.efficiency;
         let memory_passes = if self.software == Software::Eager { eager_passes } else { 1.0 };
-        let rate = self.cluster.gpu.products;
+        let rate = self.cluster.gpu.peak_flops;
         // Products of few rows wait for the weights.
         let of_weights = (work.products / (products * rate)).max(work.weights / self.memory_rate());
-        of_weights + work.attention / (attention * rate) + memory_passes * work.elements / self.memory_rate()
+        of_weights
+            + work.attention / (attention * rate)
+            + memory_passes * (work.elements + work.loss) / self.memory_rate()
     }
 
     /// Returns the bytes per second of kernels that only move elements.
@@ -75,7 +77,9 @@ impl Costs {
     /// groups of two kinds do not slow each other down.
     pub fn collective(&self, issued: &Issued) -> f64 {
         let Efficiency { link, network, hop, .. } = self.efficiency;
-        let Some(&Ring { size, machines, network_share }) = self.rings.get(&issued.among) else { return 0.0 };
+        let ring = self.rings.get(&issued.among);
+        debug_assert!(ring.is_some(), "a job forms the groups of its collectives: {:?}", issued.among);
+        let Some(&Ring { size, machines, network_share }) = ring else { return 0.0 };
         if size == 1 {
             return 0.0;
         }
@@ -103,15 +107,22 @@ impl Costs {
         let Cluster { gpu, network, .. } = self.cluster;
         let machines = self.rings.get(&Among::World).map_or(1, |ring| ring.machines);
         let across = if machines > 1 {
-            format!(", {:.0} GB/s between machines", network / 1e9)
+            format!(", {} GB/s between machines", three_digits(network / 1e9))
         } else {
             String::new()
         };
-        format!("{gpu}, predicted, simulated link ({:.0} GB/s{across})", gpu.link / 1e9)
+        format!("{gpu}, predicted, simulated link ({} GB/s{across})", three_digits(gpu.link / 1e9))
     }
 
     /// Returns the bytes of the GPU's memory.
     pub(crate) fn capacity(&self) -> u64 {
         self.cluster.gpu.memory
     }
+}
+
+/// Formats a number with at least three digits, without zeros at its end.
+pub fn three_digits(value: f64) -> String {
+    let decimals = (2 - value.max(1e-3).log10().floor() as i32).max(0) as usize;
+    let text = format!("{value:.decimals$}");
+    if decimals == 0 { text } else { text.trim_end_matches('0').trim_end_matches('.').into() }
 }

@@ -37,8 +37,8 @@ pub struct Gpu {
     pub generation: Generation,
     /// Bytes of memory.
     pub memory: u64,
-    /// Floating-point operations of dense products of 16-bit floats, summed in f32.
-    pub products: f64,
+    /// Floating-point operations of dense matrix products of 16-bit floats, summed in f32.
+    pub peak_flops: f64,
     /// Bytes read from or written to its memory.
     pub memory_rate: f64,
     /// Bytes to other GPUs of its machine.
@@ -62,7 +62,7 @@ pub const A100: Gpu = Gpu {
     label: "A100",
     generation: Generation::Ampere,
     memory: 80_000_000_000,
-    products: 312.0 * TERA,
+    peak_flops: 312.0 * TERA,
     memory_rate: 2039.0 * GB,
     link: 300.0 * GB,
     network: 200.0 * GB,
@@ -78,7 +78,7 @@ pub const H100: Gpu = Gpu {
     label: "H100",
     generation: Generation::Hopper,
     memory: 80_000_000_000,
-    products: 989.4 * TERA,
+    peak_flops: 989.4 * TERA,
     memory_rate: 3350.0 * GB,
     link: 450.0 * GB,
     network: 400.0 * GB,
@@ -94,7 +94,7 @@ pub const RTX_4090: Gpu = Gpu {
     label: "RTX 4090",
     generation: Generation::Ada,
     memory: 24_000_000_000,
-    products: 165.2 * TERA,
+    peak_flops: 165.2 * TERA,
     memory_rate: 1008.0 * GB,
     link: 32.0 * GB,
     network: 12.5 * GB,
@@ -106,7 +106,7 @@ pub const RTX_PRO_6000: Gpu = Gpu {
     label: "RTX PRO 6000",
     generation: Generation::Blackwell,
     memory: 96_000_000_000,
-    products: 503.8 * TERA,
+    peak_flops: 503.8 * TERA,
     memory_rate: 1792.0 * GB,
     link: 64.0 * GB,
     network: 50.0 * GB,

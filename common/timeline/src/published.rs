@@ -1,9 +1,15 @@
 //! Step times that others have published: of decoders, with data parallelism alone, in 16 bits,
-//! with nothing offloaded and all settings known, but for the network of some.
+//! with nothing offloaded.
 //!
-//! MPT's blocks have two products in their feed-forward layer where this project's have three:
-//! their width is such that operations and parameters are the same. Norms and activation functions
-//! of MPT are one kernel each, so its programs count as [`Software::Fused`].
+//! What the sources leave open is assumed:
+//!
+//! * A network that is not published is usual for the GPU. Machines have eight GPUs.
+//! * torchtitan reduces gradients in f32; its selective checkpointing recomputes half of a block.
+//!   nanotron's gradients are f32, in buckets of torch's DDP, which close at 25 MiB. Others reduce
+//!   gradients in 16 bits.
+//! * MPT's feed-forward layers have two products where this project's have three: their width is
+//!   such that operations and parameters are the same. Norms and activation functions of MPT are
+//!   one kernel each, so its programs count as [`Software::Fused`].
 
 use crate::efficiency::Software;
 use crate::hardware::{Cluster, GPUS, Gpu};
@@ -13,7 +19,7 @@ use prediction::{Job, Stage, Strategy};
 
 /// The runs: source, model, GPU, number of GPUs, Gbit/s of a machine of eight (empty if not
 /// published), tokens per sequence, sequences per micro-batch, micro-batches, the stage's package
-/// or `hybrid`, recomputed share of a block, software, seconds per step.
+/// or `hybrid` or `shard-grad-op`, recomputed share of a block, software, seconds per step.
 const ROWS: &str = include_str!("../data/published.csv");
 
 /// The sources by the first word of the names that rows use, and where they are.
@@ -28,7 +34,7 @@ pub const SOURCES: [(&str, &str); 6] = [
         "pytorch.org/blog/maximizing-training; github.com/foundation-model-stack/fms-fsdp, README.md at 5a296afe \
          (compiled) and 6dc80d2 (early)",
     ),
-    ("llm-foundry", "github.com/mosaicml/llm-foundry, scripts/train/benchmarking"),
+    ("llm-foundry", "github.com/mosaicml/llm-foundry, tables in scripts/train/benchmarking/README.md"),
     ("MaxText", "github.com/NVIDIA/JAX-Toolbox, docs/frameworks/maxtext/README.md at bcbbfa57"),
     ("nanotron", "huggingface.co/spaces/nanotron/ultrascale-playbook, benchmarks of 2025-08"),
     ("llm.q", "github.com/IST-DASLab/llmq, benchmarks at b77d9691"),
@@ -63,8 +69,7 @@ const SHAPES: [Shape; 18] = [
 /// GPUs per machine in every published run of more than one machine.
 const PER_NODE: usize = 8;
 
-/// Elements of a bucket of torch's DDP: 25 MiB of f32. nanotron's gradients are f32, in such
-/// buckets.
+/// Elements of a bucket of torch's DDP: 25 MiB of f32.
 const BUCKET: u64 = (25 << 20) / F32;
 
 /// One published run.
@@ -116,6 +121,7 @@ impl Published {
         let gpu = *GPUS.iter().find(|known| known.name == gpu)?;
         let (stage, strategy) = match sharding {
             "hybrid" => (Stage::SHARDS_PARAMETERS, Strategy::HybridShard),
+            "shard-grad-op" => (Stage::SHARDS_PARAMETERS, Strategy::ShardGradOp),
             package => {
                 (Stage::ALL.into_iter().find(|stage| stage.package() == package)?, Strategy::default())
             }

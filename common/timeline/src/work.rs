@@ -2,7 +2,6 @@
 
 use model::Checkpointing;
 use prediction::Job;
-use prediction::recipe::F32;
 
 /// Operations and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -15,23 +14,27 @@ pub(crate) struct Work {
     pub(crate) attention: f64,
     /// Bytes that element-wise operations read and write, if each is one pass over its operands.
     pub(crate) elements: f64,
+    /// Bytes of element-wise operations without a backward: the loss, which makes its gradients in
+    /// forward.
+    pub(crate) loss: f64,
 }
 
 impl Work {
     fn times(self, factor: f64) -> Work {
-        let Work { products, weights, attention, elements } = self;
+        let Work { products, weights, attention, elements, loss } = self;
         Work {
             products: factor * products,
             weights: factor * weights,
             attention: factor * attention,
             elements: factor * elements,
+            loss: factor * loss,
         }
     }
 
     /// Returns the backward of this forward: gradients of inputs and of weights. Attention also
     /// computes its scores again.
     pub(crate) fn backward(self) -> Work {
-        Work { attention: 2.5 * self.attention, ..self.times(2.0) }
+        Work { attention: 2.5 * self.attention, loss: 0.0, ..self.times(2.0) }
     }
 }
 
@@ -71,17 +74,19 @@ impl LayerWork {
             // Two products per score; half of the scores are masked.
             attention: 2.0 * rows * job.tokens as f64 * queries,
             elements: element * (2.0 * norm + gated + others),
+            loss: 0.0,
         };
         let last_product = 2.0 * rows * width * feed_forward;
         LayerWork {
             embedding: Work { elements: element * norm, ..Work::default() },
             block,
-            // The logits are read for the loss, and become their gradients.
+            // The loss reads the logits, which become their gradients.
             head: Work {
                 products: 2.0 * rows * width * vocabulary,
                 weights: bytes * width * vocabulary,
-                elements: element * (norm + 2.0 * vocabulary),
-                ..Work::default()
+                elements: element * norm,
+                loss: element * 2.0 * vocabulary,
+                attention: 0.0,
             },
             recomputed: match job.checkpointing {
                 Checkpointing::None => Work::default(),
@@ -105,5 +110,5 @@ impl LayerWork {
 fn update_bytes(job: &Job) -> f64 {
     let recipe = &job.recipe;
     let weights = if recipe.master == 0 { 2 * recipe.weights } else { recipe.weights };
-    (2 * recipe.optimizer() + weights + 2 * recipe.gradients.min(F32)) as f64
+    (2 * recipe.optimizer() + weights + 2 * recipe.gradients) as f64
 }

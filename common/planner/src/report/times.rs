@@ -5,8 +5,8 @@ use crate::Timing;
 use prediction::{InvalidJob, Job, Stage, predict};
 use serde::Serialize;
 use shell::table::Table;
-use timeline::StepTime;
 use timeline::calibration::TypicalError;
+use timeline::{StepTime, three_digits};
 
 /// The times of a step on one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,7 +19,11 @@ pub struct Times {
     pub software: &'static str,
     /// Bytes per second that a machine sends to others.
     pub network: f64,
-    /// The number of published runs on GPUs of its generation.
+    /// Whether the GPUs are in several machines.
+    pub crosses_machines: bool,
+    /// The GPUs of published runs, of its generation.
+    pub published_on: &'static str,
+    /// The number of these runs.
     pub published_runs: usize,
     /// The median size of the error of their estimates.
     pub median_error: f64,
@@ -63,13 +67,15 @@ impl Times {
     /// [`InvalidJob`] if no run can have these numbers.
     pub(super) fn of(base: &Job, timing: &Timing) -> Result<Self, InvalidJob> {
         let gpu = timing.cluster.gpu;
-        let TypicalError { runs, median, largest, is_held_out } = TypicalError::of(gpu.generation);
+        let TypicalError { gpus, runs, median, largest, is_held_out } = TypicalError::of(gpu.generation);
         let stages = Stage::ALL.map(|stage| StageTime::of(&base.with_stage(stage), timing));
         Ok(Times {
             gpu: gpu.label,
             memory: gpu.memory,
             software: timing.software.label(),
             network: timing.cluster.network,
+            crosses_machines: base.world_size > timing.cluster.gpus_per_node,
+            published_on: gpus,
             published_runs: runs,
             median_error: median,
             largest_error: largest,
@@ -96,7 +102,7 @@ impl StageTime {
             update,
             step,
             tokens_per_second: own * job.world_size as f64 / step,
-            model_flops_utilization: flops / step / timing.cluster.gpu.products,
+            model_flops_utilization: flops / step / timing.cluster.gpu.peak_flops,
         })
     }
 }
@@ -136,15 +142,20 @@ impl Report {
 impl Times {
     /// Returns how far these times are to be trusted.
     pub(super) fn notes(&self) -> String {
-        let [median, largest] = [self.median_error, self.largest_error].map(|error| 100.0 * error);
+        // Rounded up: so many are within it.
+        let [median, largest] = [self.median_error, self.largest_error].map(|error| (100.0 * error).ceil());
         let fitted_to = if self.is_held_out { "the runs of other sources" } else { "these same runs" };
-        let (runs, network) = (self.published_runs, self.network * 8.0 / 1e9);
+        let (runs, on) = (self.published_runs, self.published_on);
+        let gigabits = three_digits(self.network * 8.0 / 1e9);
+        let network = format!("A machine sends {gigabits} Gbit/s to others.\n");
+        let network = if self.crosses_machines { network } else { String::new() };
         format!(
-            "Times are estimates, as if memory sufficed. A machine sends {network:.0} Gbit/s to others.\n\
-             Kernel launches are not counted, so small models take longer. Half of the estimates\n\
-             of {runs} published runs on such GPUs are within {median:.0} % of the measured time, and the\n\
-             worst is {largest:.0} % off, with efficiencies fitted to {fitted_to}:\n\
-             planner --published\n"
+            "{network}\
+             Times are estimates of 16-bit training, as if memory sufficed. Launches of kernels\n\
+             are not counted, so small models take longer. Model FLOPs count masked scores, as\n\
+             is usual, and no recomputation. Half of the estimates of {runs} published runs on\n\
+             {on} are within {median} % of the measured time, and the worst is {largest} % off, with\n\
+             efficiencies fitted to {fitted_to}: planner --published\n"
         )
     }
 }

@@ -68,6 +68,7 @@ fn what_cannot_be_timed_is_refused() {
         "--model tiny --gpus 2048 --on h100 --record /tmp/run",
         "--model llama3-8b --gpus 64 --grad-accum 1000 --on h100 --record /tmp/run",
         "--published --on h100",
+        "--claims --on h100",
     ];
     let said: String = cases.map(|case| format!("$ planner {case}\n{}\n", output(case))).concat();
     insta::assert_snapshot!("refused_times", said);

@@ -19,14 +19,14 @@ fn the_calibration_is_a_fit_to_all_runs() {
         [&products[..], &attention[..], &[network, hop, eager_passes]].concat()
     };
     for (constant, fitted) in numbers(Calibration::ALL_RUNS).into_iter().zip(numbers(fitted)) {
-        assert!(near(constant, fitted, 0.002), "{constant} is {fitted}");
+        assert!(near(constant, fitted, 0.0005), "{constant} is {fitted}");
     }
 }
 
 #[test]
 fn errors_are_those_of_runs_that_were_held_out() {
     for (generation, found) in Generation::ALL.into_iter().zip(typical_errors(&ALL)) {
-        let TypicalError { runs, median, largest, is_held_out } = TypicalError::of(generation);
+        let TypicalError { runs, median, largest, is_held_out, .. } = TypicalError::of(generation);
         assert_eq!((runs, is_held_out), (found.runs, found.is_held_out), "{generation:?}");
         let rounded = |error: f64| (1000.0 * error).round();
         let found = [found.median, found.largest].map(rounded);

@@ -3,7 +3,9 @@
 use events::{Operation, Pass};
 use model::ModelConfig;
 use prediction::{Among, Issued, Job, Stage};
-use timeline::{A100, Calibration, Clock, Cluster, Costs, Efficiency, Gpu, Software, Span, estimate};
+use timeline::{
+    A100, Calibration, Clock, Cluster, Costs, Efficiency, Gpu, Software, Span, StepTime, estimate,
+};
 
 /// Collectives take a second per byte of each rank's slice.
 fn costs() -> Costs {
@@ -62,9 +64,14 @@ fn many_micro_batches_are_extrapolated_exactly() {
                 let mut clock = Clock::default();
                 let [_, step] = prediction::scripts(&job).unwrap();
                 clock.run(&costs, &step.actions);
-                let (walked, extrapolated) = (clock.now, estimate(&job, &costs).unwrap().total());
-                let apart = (walked - extrapolated).abs() / walked;
-                assert!(apart < 1e-9, "{} × {micro_batches}: {walked} and {extrapolated}", job.stage);
+                let parts = |time: StepTime| {
+                    [time.compute, time.recompute, time.exposed, time.update, time.communication]
+                };
+                let walked = parts(clock.time);
+                for (walked, found) in walked.into_iter().zip(parts(estimate(&job, &costs).unwrap())) {
+                    let apart = (walked - found).abs() / clock.now;
+                    assert!(apart < 1e-9, "{} × {micro_batches}: {walked} and {found}", job.stage);
+                }
             }
         }
     }

@@ -18,7 +18,7 @@ const PERFECT: Efficiency = Efficiency {
 /// A GPU with one FLOP per second and infinite memory bandwidth, or the other way round; links of
 /// ten bytes per second.
 fn gpu(products: f64, memory_rate: f64) -> Gpu {
-    Gpu { products, memory_rate, link: 10.0, ..A100 }
+    Gpu { peak_flops: products, memory_rate, link: 10.0, ..A100 }
 }
 
 fn job(ranks: usize) -> Job {
@@ -81,7 +81,7 @@ fn backward_recomputes_what_forward_did_not_keep() {
 #[test]
 fn products_wait_for_their_weights() {
     let weights = 2.0 * (4.0 * 128.0 * 128.0 + 3.0 * 128.0 * 384.0);
-    let slow = Gpu { products: 1e30, ..gpu(1.0, 1.0) };
+    let slow = Gpu { peak_flops: 1e30, ..gpu(1.0, 1.0) };
     let seconds = costs(slow, 4, 8, Software::Fused).pass(Pass::Forward, LayerKind::Block(0));
     assert!(seconds > weights && seconds < 2.0 * weights, "{seconds} and {weights}");
 }
