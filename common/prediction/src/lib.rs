@@ -10,8 +10,9 @@
 //!   a mistake in one of the two. This crate shares no code with the crates that shard, gather and
 //!   reduce, so that a mistake cannot hide on both sides.
 //!
-//! [`largest_batch_within`] answers the inverse question: how large may a micro-batch be under a
-//! capacity?
+//! [`scripts`] returns what a rank does on that walk, in program order, for `timeline` to give it
+//! times. [`largest_batch_within`] answers the inverse question: how large may a micro-batch be
+//! under a capacity?
 //!
 //! Sizes are in bytes unless a name says otherwise; GB = 10⁹ bytes.
 
