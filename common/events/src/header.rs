@@ -139,7 +139,7 @@ const PAIRS_PER_BYTE: u64 = 64;
 /// The description of a run, written before it starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunHeader {
-    /// The stage's name, followed by `predicted` if the run is.
+    /// The stage's name, followed by [`Self::PREDICTED`] if the run is.
     pub stage: String,
     /// Model name.
     pub model: String,
@@ -201,6 +201,15 @@ pub struct RunHeader {
 }
 
 impl RunHeader {
+    /// The word that follows the stage's name in a predicted run.
+    pub const PREDICTED: &str = "predicted";
+
+    /// True if the run is predicted: nothing was trained, so losses, norms and learning rates are
+    /// NaN.
+    pub fn is_predicted(&self) -> bool {
+        self.stage.ends_with(Self::PREDICTED)
+    }
+
     /// Returns the predicted peak of `class` on `rank`, in `place`, in bytes; `None` if there is no
     /// prediction.
     pub fn predicted_peak(&self, rank: usize, place: Place, class: Class) -> Option<u64> {

@@ -32,11 +32,6 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
-    /// True if the step is predicted: loss, norm and learning rate are NaN.
-    pub fn is_predicted(&self) -> bool {
-        self.lr.is_nan()
-    }
-
     /// Returns the tokens of the global batch per second of the step.
     pub fn tokens_per_second(&self) -> f64 {
         self.tokens as f64 / self.seconds.max(1e-9)

@@ -25,6 +25,8 @@ pub(crate) struct PublishedRun {
     measured: f64,
     /// Estimated seconds per step.
     estimated: f64,
+    /// The estimate's error: 0.1 if it is 10 % too long.
+    error: f64,
 }
 
 impl PublishedRun {
@@ -44,11 +46,8 @@ impl PublishedRun {
             software: run.software.label(),
             measured: run.seconds,
             estimated: compared.estimated_seconds(&Calibration::ALL_RUNS),
+            error: compared.error(&Calibration::ALL_RUNS),
         }
-    }
-
-    fn error(&self) -> f64 {
-        self.estimated / self.measured - 1.0
     }
 }
 
@@ -79,7 +78,7 @@ fn by_source(runs: &[PublishedRun]) -> Table {
         groups.entry((run.source, run.gpu)).or_default().push(run);
     }
     for ((source, gpu), runs) in groups {
-        let mut errors: Vec<f64> = runs.iter().map(|run| run.error()).collect();
+        let mut errors: Vec<f64> = runs.iter().map(|run| run.error).collect();
         errors.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
         let (median, largest) = (errors[errors.len() / 2], errors[errors.len() - 1]);
         let gpus = runs.iter().map(|run| run.gpus);

@@ -24,7 +24,7 @@ pub(crate) struct TimeArgs {
     software: Software,
     /// Record the predicted run to a file, for viz to replay
     #[arg(long, value_name = "FILE", requires = "on")]
-    pub(crate) record: Option<PathBuf>,
+    record: Option<PathBuf>,
     /// The stage that is recorded
     #[arg(long, value_name = "STAGE", requires = "record", default_value = "zero3")]
     stage: Stage,

@@ -62,7 +62,7 @@ pub use predict::{
 };
 pub use recipe::{ModelStates, Recipe};
 pub use remedies::{Remedies, Remedy, Room, change, remedies};
-pub use script::{Action, Issued, Script};
+pub use script::{Action, Issued};
 pub use stage::Stage;
 pub use strategy::Strategy;
 pub use traffic::{Algorithm, Among, Traffic};

@@ -6,7 +6,7 @@ use crate::ledger::Memory;
 use crate::moment::Peak;
 use crate::partition::{Partition, Unit};
 use crate::phases::PerPhase;
-use crate::script::Script;
+use crate::script::Action;
 use crate::theory::theory;
 use crate::traffic::{Sender, Traffic};
 use crate::transfers::Transfers;
@@ -125,7 +125,7 @@ pub fn peaks_without_updates(job: &Job) -> Result<[Memory; Place::ALL.len()], In
 ///
 /// # Errors
 /// [`InvalidJob`] if no run can have these numbers.
-pub fn scripts(job: &Job) -> Result<[Script; 2], InvalidJob> {
+pub fn scripts(job: &Job) -> Result<[Vec<Action>; 2], InvalidJob> {
     job.validate()?;
     Ok(Walk::new(job, &Partition::of(job)).scripts())
 }

@@ -1,9 +1,9 @@
 //! A rank without memory or peers: it counts its bytes per place, its traffic and its transfers
-//! and, on request, writes down what it does as a [`Script`].
+//! and, on request, writes down what it does, action by action.
 
 use crate::ledger::{Allocation, Memory, SymbolicLedger};
 use crate::moment::{Moment, Peak};
-use crate::script::{Action, Issued, Script};
+use crate::script::{Action, Issued};
 use crate::traffic::{Among, ByteCounter};
 use events::{Class, Operation, Pass, Place};
 use model::LayerKind;
@@ -21,18 +21,18 @@ pub(crate) struct SymbolicRank {
     /// The number of collectives issued so far.
     issued: usize,
     /// `None` if nothing is written down.
-    script: Option<Script>,
+    script: Option<Vec<Action>>,
 }
 
 impl SymbolicRank {
     /// Returns a rank that writes down a script.
     pub(crate) fn scripted() -> Self {
-        SymbolicRank { script: Some(Script::default()), ..SymbolicRank::default() }
+        SymbolicRank { script: Some(Vec::new()), ..SymbolicRank::default() }
     }
 
     fn write(&mut self, action: impl FnOnce() -> Action) {
         if let Some(script) = &mut self.script {
-            script.actions.push(action());
+            script.push(action());
         }
     }
 
@@ -43,7 +43,7 @@ impl SymbolicRank {
     }
 
     /// Returns what was written down since the last call.
-    pub(crate) fn take_script(&mut self) -> Script {
+    pub(crate) fn take_script(&mut self) -> Vec<Action> {
         self.script.as_mut().map(std::mem::take).unwrap_or_default()
     }
 

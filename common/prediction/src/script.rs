@@ -1,15 +1,8 @@
-//! The script of a rank: what it does in a step, in program order, without times.
+//! A script is what a rank does in program order, without times: a list of actions.
 
 use crate::traffic::{Algorithm, Among, ByteCounter, Sender};
 use events::{Class, Operation, Pass, Place, UnitSet};
 use model::LayerKind;
-
-/// What one rank does, in program order.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Script {
-    /// The actions.
-    pub actions: Vec<Action>,
-}
 
 /// One thing that a rank does.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,7 +15,7 @@ use crate::phases::{Accumulate, PerPhase};
 use crate::rank::SymbolicRank;
 use crate::reduce::{Bucket, Reducer, UnitGradients};
 use crate::regather::Regather;
-use crate::script::Script;
+use crate::script::Action;
 use crate::traffic::{Among, ByteCounter};
 use crate::transfers::Transfers;
 use events::{Operation, Pass, Place};
@@ -151,7 +151,7 @@ impl<'a> Walk<'a> {
 
     /// Walks through setup and a step that updates the parameters. Returns what the rank does in
     /// each.
-    pub(crate) fn scripts(mut self) -> [Script; 2] {
+    pub(crate) fn scripts(mut self) -> [Vec<Action>; 2] {
         self.rank = SymbolicRank::scripted();
         self.model_states();
         self.take_room_for_saves();

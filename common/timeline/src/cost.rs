@@ -4,6 +4,7 @@ use crate::efficiency::{Efficiency, Software};
 use crate::hardware::Cluster;
 use crate::rings::{Ring, rings};
 use crate::work::{LayerWork, Work};
+use events::say::digits;
 use events::{Operation, Pass};
 use model::LayerKind;
 use prediction::{Among, Issued, Job};
@@ -101,28 +102,21 @@ impl Costs {
         issued.operation.rounds() as f64 * (hops * hop + payload / rate)
     }
 
-    /// Returns the machines in words, for a run's header. Screens look for "predicted" and
-    /// "simulated link".
+    /// Returns the machines in words, for a run's header. Screens look for "simulated
+    /// link".
     pub(crate) fn describe_device(&self) -> String {
         let Cluster { gpu, network, .. } = self.cluster;
         let machines = self.rings.get(&Among::World).map_or(1, |ring| ring.machines);
         let across = if machines > 1 {
-            format!(", {} GB/s between machines", three_digits(network / 1e9))
+            format!(", {} GB/s between machines", digits(network / 1e9))
         } else {
             String::new()
         };
-        format!("{gpu}, predicted, simulated link ({} GB/s{across})", three_digits(gpu.link / 1e9))
+        format!("{gpu}, simulated link ({} GB/s{across})", digits(gpu.link / 1e9))
     }
 
     /// Returns the bytes of the GPU's memory.
     pub(crate) fn capacity(&self) -> u64 {
         self.cluster.gpu.memory
     }
-}
-
-/// Formats a number with at least three digits, without zeros at its end.
-pub fn three_digits(value: f64) -> String {
-    let decimals = (2 - value.max(1e-3).log10().floor() as i32).max(0) as usize;
-    let text = format!("{value:.decimals$}");
-    if decimals == 0 { text } else { text.trim_end_matches('0').trim_end_matches('.').into() }
 }

@@ -2,7 +2,7 @@
 
 use crate::clock::{Clock, StepTime};
 use crate::cost::Costs;
-use prediction::{Action, InvalidJob, Job, Script};
+use prediction::{Action, InvalidJob, Job};
 
 /// The largest number of micro-batches that are walked: all after the second take the same time.
 const WALKED: usize = 3;
@@ -11,7 +11,7 @@ const WALKED: usize = 3;
 #[derive(Clone, Debug)]
 pub struct Estimate {
     /// The step with as many micro-batches as are walked, and with one less.
-    steps: [Script; 2],
+    steps: [Vec<Action>; 2],
     /// The number of further micro-batches.
     further: usize,
 }
@@ -23,13 +23,13 @@ impl Estimate {
     /// [`InvalidJob`] if no run can have these numbers.
     pub fn of(job: &Job) -> Result<Self, InvalidJob> {
         let walked = job.micro_batches.min(WALKED);
-        let step = |micro_batches| -> Result<Script, InvalidJob> {
+        let step = |micro_batches| -> Result<Vec<Action>, InvalidJob> {
             let [_, mut step] = prediction::scripts(&Job { micro_batches, ..job.clone() })?;
-            step.actions.retain(|action| !matches!(action, Action::Memory { .. }));
+            step.retain(|action| !matches!(action, Action::Memory { .. }));
             Ok(step)
         };
         let further = job.micro_batches - walked;
-        let fewer = if further > 0 { step(walked - 1)? } else { Script::default() };
+        let fewer = if further > 0 { step(walked - 1)? } else { Vec::new() };
         Ok(Estimate { steps: [step(walked)?, fewer], further })
     }
 
@@ -37,7 +37,7 @@ impl Estimate {
     pub fn time(&self, costs: &Costs) -> StepTime {
         let [step, fewer] = self.steps.each_ref().map(|script| {
             let mut clock = Clock::default();
-            clock.run(costs, &script.actions);
+            clock.run(costs, script);
             clock.time
         });
         if self.further == 0 {

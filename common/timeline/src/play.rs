@@ -28,7 +28,7 @@ const MOST_RANKS: usize = 1024;
 pub fn is_recordable(job: &Job, steps: u32) -> Result<bool, InvalidJob> {
     let actions = |micro_batches| -> Result<usize, InvalidJob> {
         let [_, step] = prediction::scripts(&Job { micro_batches, ..job.clone() })?;
-        Ok(step.actions.len())
+        Ok(step.len())
     };
     let (one, two) = (actions(1)?, actions(2)?);
     let of_step = one.saturating_add((two - one).saturating_mul(job.micro_batches - 1));
@@ -50,7 +50,7 @@ pub fn play(
 ) -> Result<PredictedRun, InvalidJob> {
     let predicted = prediction::header(job, prediction)?;
     let header = RunHeader {
-        stage: format!("{} predicted", predicted.stage),
+        stage: format!("{} {}", predicted.stage, RunHeader::PREDICTED),
         device: costs.describe_device(),
         capacity: Some(costs.capacity()).filter(|capacity| *capacity >= prediction.peak.total()),
         precision: job.recipe.name.into(),
@@ -61,11 +61,11 @@ pub fn play(
     let [setup, step] = prediction::scripts(job)?;
     let mut writer = EventWriter::new(job, costs);
     writer.join_groups();
-    writer.act(&setup.actions);
+    writer.act(&setup);
     for number in 0..steps {
         let began = writer.clock.now;
         writer.at_once(What::StepStarted { step: number });
-        writer.act(&step.actions);
+        writer.act(&step);
         let seconds = writer.clock.now - began;
         let tokens = (job.batch_size * job.tokens * job.micro_batches * job.world_size) as u64;
         let unknown = f64::NAN;

@@ -101,7 +101,6 @@ fn header(plan: &Plan) -> Result<RunHeader> {
     Ok(RunHeader {
         device: config.describe_device(),
         precision: precision::describe(config.precision),
-        communicated_bytes: config.precision.reduce.size() as u32,
         steps: config.steps,
         capacity: config.memory.device_memory,
         version: env!("CARGO_PKG_VERSION").into(),

@@ -80,19 +80,8 @@ pub fn round_step(value: f64) -> f64 {
 }
 
 /// True if a simulated link delays the run's communication, or its transfers between places.
-fn simulated(header: &RunHeader) -> bool {
+pub fn simulated(header: &RunHeader) -> bool {
     header.device.contains("simulated")
-}
-
-/// Returns what is simulated of the run, in few words: the whole run, if it is predicted, or its
-/// links.
-pub fn simulation(header: &RunHeader) -> Option<&'static str> {
-    simulated(header).then_some(if is_predicted(header) { "predicted run" } else { "simulated link" })
-}
-
-/// True if the run is predicted.
-pub fn is_predicted(header: &RunHeader) -> bool {
-    header.device.contains("predicted")
 }
 
 /// True if a simulated link delays the run's transfers between places.

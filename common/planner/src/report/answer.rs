@@ -32,7 +32,7 @@ pub(super) fn of_model(request: &Request) -> Result<Report, InvalidJob> {
     };
     let fits = stages.last().map_or([].as_slice(), |stage| &stage.fits);
     let to_fit = all_to_fit(&base.with_stage(Stage::SHARDS_PARAMETERS), fits);
-    let times = request.timing.as_ref().map(|timing| Times::of(&base, timing)).transpose()?;
+    let times = request.timing.as_ref().map(|timing| Times::of(&base, timing, &stages)).transpose()?;
     let report = report(request, Some(base.config.name.clone()), parameters, micro_batch, stages);
     Ok(Report { compute: Some(compute), times, to_fit, ..report })
 }

@@ -1,12 +1,13 @@
 //! The time of a step in every stage.
 
-use super::Report;
+use super::{Report, StageReport};
 use crate::Timing;
-use prediction::{InvalidJob, Job, Stage, predict};
+use crate::numbers::plain;
+use prediction::{InvalidJob, Job, Stage};
 use serde::Serialize;
 use shell::table::Table;
+use timeline::StepTime;
 use timeline::calibration::TypicalError;
-use timeline::{StepTime, three_digits};
 
 /// The times of a step on one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -61,14 +62,17 @@ pub struct StageTime {
 }
 
 impl Times {
-    /// Returns the times of a step of `base` in every stage.
+    /// Returns the times of a step of `base` in every stage of a report.
     ///
     /// # Errors
     /// [`InvalidJob`] if no run can have these numbers.
-    pub(super) fn of(base: &Job, timing: &Timing) -> Result<Self, InvalidJob> {
+    pub(super) fn of(base: &Job, timing: &Timing, stages: &[StageReport]) -> Result<Self, InvalidJob> {
         let gpu = timing.cluster.gpu;
         let TypicalError { gpus, runs, median, largest, is_held_out } = TypicalError::of(gpu.generation);
-        let stages = Stage::ALL.map(|stage| StageTime::of(&base.with_stage(stage), timing));
+        let time = |report: &StageReport| {
+            let fits = report.total <= gpu.memory;
+            StageTime::of(&base.with_stage(report.stage), timing, fits)
+        };
         Ok(Times {
             gpu: gpu.label,
             memory: gpu.memory,
@@ -80,13 +84,13 @@ impl Times {
             median_error: median,
             largest_error: largest,
             is_held_out,
-            stages: stages.into_iter().collect::<Result<_, _>>()?,
+            stages: stages.iter().map(time).collect::<Result<_, _>>()?,
         })
     }
 }
 
 impl StageTime {
-    fn of(job: &Job, timing: &Timing) -> Result<Self, InvalidJob> {
+    fn of(job: &Job, timing: &Timing, fits: bool) -> Result<Self, InvalidJob> {
         let time = timing.step(job)?;
         let StepTime { compute, recompute, exposed, update, communication } = time;
         let step = time.total();
@@ -94,7 +98,7 @@ impl StageTime {
         let flops = own * job.config.flops_per_token(job.tokens) as f64;
         Ok(StageTime {
             stage: job.stage,
-            fits: predict(job)?.peak.total() <= timing.cluster.gpu.memory,
+            fits,
             compute,
             recompute,
             exposed_communication: exposed,
@@ -146,7 +150,7 @@ impl Times {
         let [median, largest] = [self.median_error, self.largest_error].map(|error| (100.0 * error).ceil());
         let fitted_to = if self.is_held_out { "the runs of other sources" } else { "these same runs" };
         let (runs, on) = (self.published_runs, self.published_on);
-        let gigabits = three_digits(self.network * 8.0 / 1e9);
+        let gigabits = plain(self.network * 8.0 / 1e9, 3);
         let network = format!("A machine sends {gigabits} Gbit/s to others.\n");
         let network = if self.crosses_machines { network } else { String::new() };
         format!(

@@ -91,7 +91,7 @@ fn a_predicted_run_is_recorded() {
     assert!(recording.is_complete());
     let header = recording.header();
     assert_eq!((header.stage.as_str(), header.world_size, header.steps), ("ZeRO-2 predicted", 4, 3));
-    assert_eq!(header.device, "A100, predicted, simulated link (300 GB/s)");
+    assert_eq!(header.device, "A100, simulated link (300 GB/s)");
     assert_eq!(header.capacity, Some(80_000_000_000));
     assert_eq!(recording.final_state().unwrap().history.steps.len(), 3);
 

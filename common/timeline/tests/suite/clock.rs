@@ -63,7 +63,7 @@ fn many_micro_batches_are_extrapolated_exactly() {
                 let costs = Costs::new(&job, cluster, Software::Eager, Calibration::ALL_RUNS.of(&A100));
                 let mut clock = Clock::default();
                 let [_, step] = prediction::scripts(&job).unwrap();
-                clock.run(&costs, &step.actions);
+                clock.run(&costs, &step);
                 let parts = |time: StepTime| {
                     [time.compute, time.recompute, time.exposed, time.update, time.communication]
                 };

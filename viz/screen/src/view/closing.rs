@@ -128,7 +128,7 @@ fn peaks_beside(scene: &Scene) -> Vec<String> {
 
 fn outline(app: &App) -> String {
     let (timeline, history) = (app.player().timeline(), &app.player().timeline().state.history);
-    let learned = history.steps.last().filter(|record| !record.is_predicted());
+    let learned = history.steps.last().filter(|_| !timeline.header.is_predicted());
     let loss = learned.map_or(String::new(), |record| format!(" · loss {:.4}", record.loss));
     let evaluation = history.evaluations.last();
     let evaluation = evaluation.map_or(String::new(), |(_, loss)| format!(" · validation {loss:.4}"));

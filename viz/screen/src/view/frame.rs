@@ -211,7 +211,7 @@ fn default_summary(header: &RunHeader) -> Vec<String> {
             format!("  {few} parameters · {ranks} · {device} · {long}"),
             format!("  {ranks} · {device} · {} · {long}", header.precision),
         ]);
-        let simulated = words::simulation(header).map_or(String::new(), |what| format!(" · {what}"));
+        let simulated = if words::simulated(header) { " · simulated link" } else { "" };
         forms.push(format!("  {ranks} · {long}{simulated}"));
         forms.extend(shorter.iter().map(|form| format!("  {ranks} · {form}{simulated}")));
     }
@@ -219,9 +219,9 @@ fn default_summary(header: &RunHeader) -> Vec<String> {
         format!("  {parameters} parameters · {ranks} · {device} · {how}"),
         format!("  {few} parameters · {ranks} · {device} · {}", header.precision),
     ]);
-    if let Some(what) = words::simulation(header) {
+    if words::simulated(header) {
         forms.push(format!("  {ranks} · {device}"));
-        forms.push(format!("  {ranks} · {what}"));
+        forms.push(format!("  {ranks} · simulated link"));
     }
     forms.extend([format!("  {ranks} · {device} · {}", header.precision), format!("  {ranks}")]);
     forms

@@ -115,10 +115,10 @@ fn everything(app: &App, rank: usize, place: Place, paint: &mut Paint<'_>) {
     passes(scene, rank, axis, paint);
     let mut inside = area.chart(axis, 2, paint);
     let mut written = Vec::new();
-    let label = predicted != Some(peak) && !words::is_predicted(&scene.header);
+    let label = predicted != Some(peak) && !scene.header.is_predicted();
     peak_mark(&area, peak, label, &mut written, &mut inside);
     if let Some(predicted) = predicted {
-        let (long, short) = prediction(peak, predicted, words::is_predicted(&scene.header));
+        let (long, short) = prediction(peak, predicted, scene.header.is_predicted());
         let style = if peak == predicted { ink(GOOD) } else { ink(Color::Reset) };
         area.rule(predicted, (&[&long, &short], style), &mut written, &mut inside);
     }

@@ -16,9 +16,10 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
     let beside = if width >= 100 { 46 } else { 28 };
     let chart = width.saturating_sub(beside + 3);
     let done = player.steps_done();
-    let predicted = done.last().is_some_and(StepRecord::is_predicted);
-    let learned = done.iter().filter(|record| !record.is_predicted());
-    let points: Vec<(f64, f64)> = learned.map(|record| (f64::from(record.step), record.loss)).collect();
+    let predicted = player.scene().header.is_predicted();
+    let learned = if predicted { &[][..] } else { done };
+    let points: Vec<(f64, f64)> =
+        learned.iter().map(|record| (f64::from(record.step), record.loss)).collect();
     // A validation is drawn above the last step before it.
     let above = |&(after, loss): &(u32, f64)| (f64::from(after.saturating_sub(1)), loss);
     let validated: Vec<(f64, f64)> = evaluations(player).iter().map(above).collect();
@@ -78,7 +79,7 @@ fn metrics(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Met
     let validation = validated.map_or(String::new(), |(_, loss)| format!("validation {loss:.3}"));
     let speed = |record: &StepRecord| words::count(record.tokens_per_second());
     let none = String::new;
-    let learned = last.filter(|record| !record.is_predicted());
+    let learned = last.filter(|_| !scene.header.is_predicted());
     let mut metrics = vec![
         metric("loss", learned.map(|record| words::digits(record.loss)), validation),
         metric("tokens/s", last.map(speed), none()),

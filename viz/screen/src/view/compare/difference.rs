@@ -136,7 +136,7 @@ fn sent_ratio(first: &Player, other: &Player, rank: usize) -> Option<f64> {
 /// `None` if a run is predicted.
 fn loss_difference(first: &Player, other: &Player) -> Option<f64> {
     let (a, b) = (first.steps_done().last()?, other.steps_done().last()?);
-    if a.is_predicted() || b.is_predicted() {
+    if [first, other].iter().any(|player| player.scene().header.is_predicted()) {
         return None;
     }
     let equal = a.loss.to_bits() == b.loss.to_bits();

@@ -63,14 +63,14 @@ impl CompareMetric {
             Self::Sent => step.and(now).map(|_| words::bytes(sent(player, rank).total())),
             Self::Moved => step.and(now).map(|rank| words::bytes(rank.transfers.last_step.total())),
             Self::TokensPerSecond => step.map(|record| words::count(record.tokens_per_second())),
-            Self::Loss => {
-                step.filter(|record| !record.is_predicted()).map(|record| match first.steps_done().last() {
+            Self::Loss => step.filter(|_| !player.scene().header.is_predicted()).map(|record| {
+                match first.steps_done().last() {
                     Some(first) if first.step != record.step => {
                         format!("step {} {:.3}", record.step, record.loss)
                     }
                     _ => format!("{:.6}", record.loss),
-                })
-            }
+                }
+            }),
             Self::StepTime => step.map(|record| words::time((record.seconds * 1e9) as u64)),
         }
     }
