@@ -298,8 +298,6 @@ const REPLICATED: &str =
 
 const NO_TIMES: &str = "--on: a number of parameters has no layers to time: give --model NAME";
 const F32_TIMES: &str = "--on: times are of 16-bit training: leave --on out, or choose --recipe mixed";
-const OFFLOAD_TIMES: &str =
-    "--on: times of offloaded states are not predicted: leave --on or the offload out";
 
 const COMPUTED: &str = "a model's activations are computed: leave --activations out, \
                         or give --params COUNT in place of --model";
@@ -319,7 +317,6 @@ fn check(arguments: &Arguments) -> Result<(), clap::Error> {
         (count && (arguments.wrap != Wrap::default() || arguments.groups()), NO_UNITS),
         (offloaded && checkpointing != Checkpointing::Block, NO_INPUTS),
         (count && arguments.times.on.is_some(), NO_TIMES),
-        (placement.any() && arguments.times.on.is_some(), OFFLOAD_TIMES),
         (arguments.recipe.weights == F32 && arguments.times.on.is_some(), F32_TIMES),
         (placement.buffers.is_some() && !placement.any_states(), NOT_OFFLOADED),
         (placement.optimizer != Place::Device && !arguments.recipe.is_trainable(), NO_RECIPE),

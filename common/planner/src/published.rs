@@ -3,8 +3,8 @@
 use serde::Serialize;
 use shell::table::{Format, Table};
 use std::collections::BTreeMap;
-use timeline::calibration::{Comparison, TypicalError};
-use timeline::{Calibration, Generation, SOURCES};
+use timeline::calibration::{Comparison, Kind, TypicalError};
+use timeline::{Calibration, SOURCES};
 
 /// A published run and its estimate.
 #[derive(Clone, Debug, Serialize)]
@@ -21,6 +21,8 @@ pub(crate) struct PublishedRun {
     /// The part of a block's forward that backward recomputes.
     recomputed: f64,
     software: &'static str,
+    /// Whether states are offloaded to main memory.
+    offloaded: bool,
     /// Measured seconds per step.
     measured: f64,
     /// Estimated seconds per step.
@@ -44,6 +46,7 @@ impl PublishedRun {
             tokens: job.tokens,
             recomputed: run.recomputed,
             software: run.software.label(),
+            offloaded: run.offloads(),
             measured: run.seconds,
             estimated: compared.estimated_seconds(&Calibration::ALL_RUNS),
             error: compared.error(&Calibration::ALL_RUNS),
@@ -56,15 +59,15 @@ pub(crate) fn runs() -> Vec<PublishedRun> {
     Comparison::all().iter().map(PublishedRun::of).collect()
 }
 
-/// Returns how far estimates are from `runs`, by source and by generation of GPUs.
+/// Returns how far estimates are from `runs`, by source and by kind.
 pub(crate) fn render(runs: &[PublishedRun], format: Format) -> String {
     let sources = SOURCES.map(|(name, place)| format!("{name}: {place}\n"));
     format!(
         "{}\nErrors are rounded up. + and − say whether the farthest estimate is too long or too short.\n\
          Efficiencies are fitted to all of these runs. Below, each run is estimated with a\n\
-         fit without its source, where a generation of GPUs has several:\n\n{}\n{}",
+         fit without its source, where runs of its kind have several:\n\n{}\n{}",
         by_source(runs).render(format),
-        by_generation().render(format),
+        by_kind().render(format),
         sources.concat()
     )
 }
@@ -90,12 +93,14 @@ fn by_source(runs: &[PublishedRun]) -> Table {
     table
 }
 
-/// Returns the errors of estimates by generation, which stand beside estimates.
-fn by_generation() -> Table {
+/// Returns the errors of estimates by kind of runs, which stand beside estimates.
+fn by_kind() -> Table {
     let mut table = Table::numbers("errors beside estimates", ["runs", "median error", "largest"]);
-    for generation in Generation::ALL {
-        let TypicalError { gpus, runs, median, largest, is_held_out } = TypicalError::of(generation);
-        let name = if is_held_out { gpus.into() } else { format!("{gpus}, same fit") };
+    for kind in Kind::ALL {
+        let TypicalError { gpus, runs, median, largest, is_held_out } = TypicalError::of(kind);
+        let offloaded = if kind == Kind::Offloaded { ", states offloaded" } else { "" };
+        let fit = if is_held_out { "" } else { ", same fit" };
+        let name = format!("{gpus}{offloaded}{fit}");
         table.row(name, [runs.to_string(), percent(median), percent(largest)]);
     }
     table

@@ -5,7 +5,8 @@ use events::{Recorder, RecordingError};
 use prediction::{InvalidJob, Job, Stage, predict};
 use std::path::PathBuf;
 use timeline::{
-    Calibration, Cluster, Costs, GPUS, Gpu, PredictedRun, Software, StepTime, estimate, is_recordable, play,
+    Calibration, Cluster, Costs, GPUS, Gpu, Machine, PredictedRun, Software, StepTime, estimate,
+    is_recordable, play,
 };
 
 /// The flags about times.
@@ -17,8 +18,20 @@ pub(crate) struct TimeArgs {
     pub(crate) on: Option<Gpu>,
     /// Gbit/s that a machine sends to others [default, per GPU: a100 200, h100 and h200 400;
     /// rtx4090 12.5, rtx-pro-6000 50]
-    #[arg(long, value_name = "GBIT", requires = "on", value_parser = parse_rate)]
+    #[arg(long, value_name = "GBIT", requires = "on", value_parser = parse_gigabits)]
     network: Option<f64>,
+    /// With offload: GB/s that a machine's CPUs read and write while they update states [default,
+    /// of a usual machine with as many GPUs: 5.1 per GPU with PCIe 4.0, 7.6 with PCIe 5.0]
+    #[arg(long, value_name = "GB/S", requires = "on", value_parser = parse_gigabytes)]
+    cpu_rate: Option<f64>,
+    /// With offload: GB/s that a machine reads from its disks [default: 1.25 per GPU with PCIe 4.0,
+    /// 6 with PCIe 5.0]
+    #[arg(long, value_name = "GB/S", requires = "on", value_parser = parse_gigabytes)]
+    disk_read: Option<f64>,
+    /// With offload: GB/s that a machine writes to its disks [default: 0.625 per GPU with PCIe 4.0,
+    /// 3.25 with PCIe 5.0]
+    #[arg(long, value_name = "GB/S", requires = "on", value_parser = parse_gigabytes)]
+    disk_write: Option<f64>,
     /// How element-wise operations are computed: fused (compiled), or eager, one kernel each
     #[arg(long, value_name = "HOW", requires = "on", default_value = "fused", value_parser = parse_software)]
     software: Software,
@@ -47,7 +60,15 @@ impl TimeArgs {
     pub(crate) fn timing(&self, gpus_per_node: usize) -> Option<Timing> {
         let usual = Cluster::of(self.on?, gpus_per_node);
         let network = self.network.map_or(usual.network, |gigabits| gigabits * 1e9 / 8.0);
-        Some(Timing { cluster: Cluster { network, ..usual }, software: self.software })
+        let [cpu_rate, disk_read, disk_write] =
+            [self.cpu_rate, self.disk_read, self.disk_write].map(|rate| Some(rate? * 1e9));
+        let machine = Machine {
+            cpu_rate,
+            disk_read: disk_read.unwrap_or(usual.machine.disk_read),
+            disk_write: disk_write.unwrap_or(usual.machine.disk_write),
+            ..usual.machine
+        };
+        Some(Timing { cluster: Cluster { network, machine, ..usual }, software: self.software })
     }
 
     /// Returns the predicted run of `job` that the flags ask to record, if they ask for one.
@@ -95,7 +116,8 @@ impl Recording {
 }
 
 impl Timing {
-    fn costs(&self, job: &Job) -> Costs {
+    /// Returns what the actions of `job` cost.
+    pub(crate) fn costs(&self, job: &Job) -> Costs {
         Costs::new(job, self.cluster, self.software, Calibration::ALL_RUNS.of(&self.cluster.gpu))
     }
 
@@ -118,7 +140,14 @@ fn parse_software(text: &str) -> Result<Software, String> {
     text.parse()
 }
 
-fn parse_rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate: &f64| (0.001..=1e6).contains(rate));
-    rate.ok_or_else(|| "give a number of Gbit/s from 0.001 to 1000000, such as 400".into())
+fn parse_gigabits(text: &str) -> Result<f64, String> {
+    rate(text).ok_or_else(|| "give a number of Gbit/s from 0.001 to 1000000, such as 400".into())
+}
+
+fn parse_gigabytes(text: &str) -> Result<f64, String> {
+    rate(text).ok_or_else(|| "give a number of GB/s from 0.001 to 1000000, such as 10".into())
+}
+
+fn rate(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|rate| (0.001..=1e6).contains(rate))
 }

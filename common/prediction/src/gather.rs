@@ -4,13 +4,12 @@
 use crate::gathering::{BackwardPrefetch, Gathering};
 use crate::job::Job;
 use crate::ledger::Allocation;
-use crate::offload::Offload;
+use crate::offload::{Fetch, Offload};
 use crate::partition::Partition;
-use crate::phases::Accumulate;
-use crate::rank::{InFlight, SymbolicRank};
+use crate::rank::{Begins, Cargo, InFlight, SymbolicRank};
+use crate::script::After;
 use crate::traffic::Among;
-use crate::transfers::Transfers;
-use events::{Class, Operation, Pass};
+use events::{Class, Operation, Pass, Route};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The gathered units of one rank.
@@ -22,14 +21,19 @@ pub(crate) struct GatherWindow<'a> {
     /// [`Gathering::reuse`], or no limit where the strategy keeps every unit.
     reuse: u64,
     bytes_per_element: u64,
-    /// Per unit: the transfers of an all-gather whose shard is offloaded; `None` if the shard is on
-    /// the device.
-    fetches: Vec<Option<Transfers>>,
-    /// Buffers through which shards are fetched.
+    /// Per unit: what an all-gather fetches; `None` if the shard is on the device.
+    fetches: Vec<Option<Fetch>>,
+    /// Number of slots through which shards are fetched.
     slots: usize,
-    /// Shards that are still in these buffers when backward begins, because forward gathered them
-    /// last.
-    held: VecDeque<usize>,
+    /// What the slots without a shard are waiting for: the all-gathers that read them last.
+    free: VecDeque<Vec<After>>,
+    /// Shards that are still in their slots when backward begins, because forward gathered them
+    /// last, and the all-gathers that read them.
+    held: VecDeque<(usize, Vec<After>)>,
+    /// Whether an update may continue while the next forward computes.
+    follows_update: bool,
+    /// Whether that update hands shards over, until this step's first forward has ended.
+    hands_over: bool,
     /// Whether backward gathers from secondary shards, which never leave the device.
     secondary: bool,
     /// Per unit: its full parameters; `None` if they are not gathered.
@@ -50,7 +54,7 @@ pub(crate) struct GatherWindow<'a> {
 impl<'a> GatherWindow<'a> {
     /// Returns an empty window over the units of `partition`.
     pub(crate) fn new(job: &Job, partition: &'a Partition, offload: &Offload) -> Self {
-        let units = partition.units.len();
+        let (units, slots) = (partition.units.len(), offload.fetch_slots().0 as usize);
         let ahead = if job.overlap { job.gathering.ahead } else { 0 };
         GatherWindow {
             partition,
@@ -58,9 +62,12 @@ impl<'a> GatherWindow<'a> {
             gathering: Gathering { ahead, ..job.gathering },
             reuse: if job.strategy.reshards_after_forward() { job.gathering.reuse } else { u64::MAX },
             bytes_per_element: job.recipe.weights,
-            fetches: offload.units.iter().map(|unit| unit.offloaded.then(|| offload.fetches(unit))).collect(),
-            slots: offload.fetch_slots().0 as usize,
+            fetches: offload.units.iter().map(|unit| offload.fetch(unit)).collect(),
+            slots,
+            free: vec![Vec::new(); slots].into(),
             held: VecDeque::new(),
+            follows_update: offload.continues_in_forward(),
+            hands_over: offload.hands_over(),
             secondary: job.secondary_shards.is_some(),
             full: (0..units).map(|_| None).collect(),
             live: 0,
@@ -70,6 +77,11 @@ impl<'a> GatherWindow<'a> {
             reached: 0,
             kept: 0,
         }
+    }
+
+    /// Notes that no update precedes the step: all shards are read from where they are stored.
+    pub(crate) fn start_fresh(&mut self) {
+        self.hands_over = false;
     }
 
     /// Begins a pass whose layers need `units` in this order, gathered among `among`. The first
@@ -88,7 +100,11 @@ impl<'a> GatherWindow<'a> {
             let gathered = self.order.iter().copied().filter(|&unit| self.full[unit].is_none());
             let first = gathered.take(self.slots).filter(|&unit| !self.is_near(unit));
             let first: Vec<usize> = first.collect();
-            self.held.retain(|unit| first.contains(unit));
+            let (held, left): (VecDeque<_>, VecDeque<_>) =
+                self.held.drain(..).partition(|(unit, _)| first.contains(unit));
+            self.held = held;
+            self.free.extend(left.into_iter().map(|(_, after)| after));
+            self.hands_over = false;
         }
     }
 
@@ -156,23 +172,58 @@ impl<'a> GatherWindow<'a> {
             self.full[unit] =
                 Some(rank.allocate(Class::GatheredParameters, elements * self.bytes_per_element));
             self.live += elements;
+            let arrived = self.fetch(rank, unit);
+            let updated = self.pass == Pass::Forward && self.follows_update;
+            let after = if updated { vec![After::Update(unit as u16)] } else { Vec::new() };
+            let after = arrived.map_or(after, |arrived| vec![arrived]);
             let kind = (self.among, Operation::AllGather);
-            let gather = rank.issue(kind, &[(unit, elements)], self.bytes_per_element);
+            let gather = rank.issue(kind, &[(unit, elements)], self.bytes_per_element, &after);
+            self.leave_slot(unit, gather.end());
             self.in_flight.insert(unit, gather);
-            self.fetch(rank, unit);
         }
     }
 
-    /// Moves `unit`'s shard to the device, unless backward finds it there already.
-    fn fetch(&mut self, rank: &mut SymbolicRank, unit: usize) {
-        let Some(moved) = &self.fetches[unit] else { return };
-        let is_here = self.pass == Pass::Backward && (self.secondary || self.held.contains(&unit));
-        if !is_here {
-            rank.counter.transfers.add(moved, 1);
+    /// True if the unit is gathered in this pass.
+    pub(crate) fn gathers(&self, unit: usize) -> bool {
+        self.order.contains(&unit)
+    }
+
+    /// Moves `unit`'s shard to the device, unless it is there already. Returns the end of its way.
+    fn fetch(&mut self, rank: &mut SymbolicRank, unit: usize) -> Option<After> {
+        let Fetch { read, copied } = self.fetches[unit]?;
+        let is_backward = self.pass == Pass::Backward;
+        if is_backward && (self.secondary || self.held.iter().any(|(held, _)| *held == unit)) {
+            return None;
         }
-        if self.pass == Pass::Forward {
-            self.held.push_back(unit);
-            self.held.drain(..self.held.len().saturating_sub(self.slots));
+        let mut after = self.free_slot();
+        after.extend((!is_backward).then_some(After::Update(unit as u16)));
+        let mut transfer = |route, bytes, after: &[After]| {
+            let cargo = Cargo { route, class: Class::Parameters, unit, bytes };
+            rank.transfer(cargo, Begins::Ahead, after).end()
+        };
+        let read = read.filter(|_| !self.hands_over);
+        if let Some(read) = read.map(|bytes| transfer(Route::DiskToHost, bytes, &after)) {
+            after = vec![read];
+        }
+        Some(transfer(Route::HostToDevice, copied, &after))
+    }
+
+    /// Returns what the next free slot waits for. If none is free, takes the one whose shard
+    /// forward has gathered first.
+    fn free_slot(&mut self) -> Vec<After> {
+        let oldest = |held: &mut VecDeque<(usize, Vec<After>)>| held.pop_front().map(|(_, after)| after);
+        self.free.pop_front().or_else(|| oldest(&mut self.held)).unwrap_or_default()
+    }
+
+    /// Notes that `gather` reads the slot of `unit`, which backward may find there.
+    fn leave_slot(&mut self, unit: usize, gather: After) {
+        if self.fetches[unit].is_none() || self.secondary && self.pass == Pass::Backward {
+            return;
+        }
+        self.held.retain(|(held, _)| *held != unit);
+        match self.pass {
+            Pass::Forward => self.held.push_back((unit, vec![gather])),
+            _ => self.free.push_back(vec![gather]),
         }
     }
 

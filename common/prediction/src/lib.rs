@@ -58,11 +58,11 @@ pub use placement::{
     Limits, MIN_STREAM_PIECES, Placement, STREAM_BUFFER, STREAM_BUFFERS, SUB_GROUP, Saving, place_word,
 };
 pub use predict::{
-    Prediction, RankPrediction, Requirements, peaks_without_updates, predict, requirements, scripts,
+    Prediction, RankPrediction, Requirements, Scripts, peaks_without_updates, predict, requirements, scripts,
 };
 pub use recipe::{ModelStates, Recipe};
 pub use remedies::{Remedies, Remedy, Room, change, remedies};
-pub use script::{Action, Issued};
+pub use script::{Action, After, CpuTask, CpuWork, Issued, Moved};
 pub use stage::Stage;
 pub use strategy::Strategy;
 pub use traffic::{Algorithm, Among, Traffic};

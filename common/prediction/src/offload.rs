@@ -8,8 +8,9 @@ use crate::phases::Accumulate;
 use crate::placement::Placement;
 use crate::recipe::F32;
 use crate::recipe::{ModelStates, Recipe};
+use crate::regather::is_gathered;
 use crate::transfers::Transfers;
-use events::{Place, Route};
+use events::{Class, Place, Route};
 use model::TrainingState;
 
 /// The page size in bytes: a state on disk takes whole pages.
@@ -51,8 +52,10 @@ pub(crate) struct Offload {
     reduced: u64,
     /// Whether reduced gradients are accumulated in main memory, next to the optimizer's states.
     pub(crate) gradients_offloaded: bool,
-    /// Whether an update may continue while the next forward computes.
+    /// Whether transfers overlap with computation.
     overlap: bool,
+    /// Whether a rank holds some unit in full but updates only its slice.
+    gathers: bool,
     /// Ranks that hold the same slices of optimizer states, and share the work of saving them.
     pub(crate) holders: u64,
     /// One entry per unit.
@@ -78,6 +81,7 @@ impl Offload {
                 && sharded.gradients
                 && !job.strategy.forms_groups(),
             overlap: job.overlap,
+            gathers: units.iter().any(|unit| is_gathered(sharded, unit)),
             holders: job.world_size as u64 / job.shards(),
             units: units.iter().map(slices).collect(),
         }
@@ -179,59 +183,85 @@ impl Offload {
     pub(crate) fn updates(&self, unit: &Slices) -> Transfers {
         let mut all = Transfers::default();
         for piece in self.pieces(unit.optimizer) {
-            all.add(&self.updates_piece(unit.offloaded, piece), piece.times);
+            let PieceMoves { arriving, leaving } = self.moves(unit.offloaded, piece);
+            for (route, _, bytes) in arriving.into_iter().chain(leaving) {
+                all.count_all(route, bytes, piece.times);
+            }
         }
         all
     }
 
-    /// Returns the transfers of the update of one of `piece`.
-    fn updates_piece(&self, offloaded: bool, piece: Pieces) -> Transfers {
-        let mut moved = Transfers::default();
-        let mut count = |route, bytes| moved.count(route, bytes);
+    /// Returns the transfers of the update of one of `piece`, in a unit whose parameters are
+    /// `offloaded` or not.
+    pub(crate) fn moves(&self, offloaded: bool, piece: Pieces) -> PieceMoves {
+        let PieceMoves { mut arriving, mut leaving } = PieceMoves::default();
         let on_cpu = !self.updates_on_device();
         let bytes = self.parameters(piece.elements);
         let on_disk = if piece.in_pages { pages(bytes) } else { bytes };
-        if self.placement.optimizer == Place::Disk {
-            for _ in 0..STATES {
-                count(Route::DiskToHost, pages(piece.elements * F32));
-                count(Route::HostToDisk, pages(piece.elements * F32));
-            }
+        let states = (Class::Optimizer, pages(piece.elements * F32));
+        let states = |route| (0..STATES).map(move |_| (route, states.0, states.1));
+        let optimizer_on_disk = self.placement.optimizer == Place::Disk;
+        if optimizer_on_disk {
+            arriving.extend(states(Route::DiskToHost));
         }
         if on_cpu && !self.gradients_offloaded {
-            count(Route::DeviceToHost, piece.elements * self.recipe.gradients);
+            let bytes = piece.elements * self.recipe.gradients;
+            arriving.push((Route::DeviceToHost, Class::Gradients, bytes));
         }
-        let parameters = if offloaded { self.placement.parameters } else { Place::Device };
-        match (on_cpu, parameters) {
-            (true, Place::Device) => count(Route::HostToDevice, bytes),
-            (true, Place::Disk) => count(Route::HostToDisk, on_disk),
+        let parameters = |route, bytes| (route, Class::Parameters, bytes);
+        match (on_cpu, if offloaded { self.placement.parameters } else { Place::Device }) {
+            (true, Place::Device) => leaving.push(parameters(Route::HostToDevice, bytes)),
+            (true, Place::Disk) => leaving.push(parameters(Route::HostToDisk, on_disk)),
             (true, Place::Host) | (false, Place::Device) => {}
             (false, place) => {
                 // In f32 the optimizer updates the parameters themselves.
                 if self.recipe.weights == F32 {
                     if place == Place::Disk {
-                        count(Route::DiskToHost, on_disk);
+                        arriving.push(parameters(Route::DiskToHost, on_disk));
                     }
-                    count(Route::HostToDevice, bytes);
+                    arriving.push(parameters(Route::HostToDevice, bytes));
                 }
-                count(Route::DeviceToHost, bytes);
+                leaving.push(parameters(Route::DeviceToHost, bytes));
                 if place == Place::Disk {
-                    count(Route::HostToDisk, on_disk);
+                    leaving.push(parameters(Route::HostToDisk, on_disk));
                 }
             }
         }
-        moved
+        if optimizer_on_disk {
+            leaving.extend(states(Route::HostToDisk));
+        }
+        PieceMoves { arriving, leaving }
     }
 
-    /// Returns the transfers of an all-gather of `unit` from the rank's own shard, if the shard is
-    /// not on the device already.
-    pub(crate) fn fetches(&self, unit: &Slices) -> Transfers {
+    /// True if an update may continue while the next forward computes. Gathered units wait in
+    /// buckets for others, and shards in flight to disk take all slots: both together could need
+    /// more slots than there are.
+    pub(crate) fn continues_in_forward(&self) -> bool {
+        let gathers = self.gathers && self.placement.parameters == Place::Disk;
+        self.overlap && !self.updates_on_device() && !gathers
+    }
+
+    /// True if an update hands its shards over to the next forward, which then does not read them
+    /// from disk.
+    pub(crate) fn hands_over(&self) -> bool {
+        let on_disk = self.placement.parameters == Place::Disk;
+        on_disk && self.units.iter().all(|unit| unit.offloaded) && self.continues_in_forward()
+    }
+
+    /// Returns the bytes of `unit`'s shard that an all-gather fetches; `None` if the shard is on
+    /// the device.
+    pub(crate) fn fetch(&self, unit: &Slices) -> Option<Fetch> {
+        let copied = unit.offloaded.then(|| self.parameters(unit.parameters))?;
+        let read = (self.placement.parameters == Place::Disk).then(|| pages(copied));
+        Some(Fetch { read, copied })
+    }
+
+    /// Returns the transfers of an all-gather of `unit` from the rank's own shard.
+    fn fetches(&self, unit: &Slices) -> Transfers {
         let mut moved = Transfers::default();
-        if unit.offloaded {
-            let bytes = self.parameters(unit.parameters);
-            if self.placement.parameters == Place::Disk {
-                moved.count(Route::DiskToHost, pages(bytes));
-            }
-            moved.count(Route::HostToDevice, bytes);
+        if let Some(Fetch { read, copied }) = self.fetch(unit) {
+            read.into_iter().for_each(|bytes| moved.count(Route::DiskToHost, bytes));
+            moved.count(Route::HostToDevice, copied);
         }
         moved
     }
@@ -240,14 +270,9 @@ impl Offload {
     /// update has finished. An update in progress hands these shards over.
     pub(crate) fn rereads(&self) -> Transfers {
         let mut moved = Transfers::default();
-        // An update with units to gather, while others are stored on disk, finishes before the step
-        // ends.
-        let all_offloaded =
-            self.units.iter().all(|unit| unit.offloaded) && self.placement.parameters == Place::Disk;
-        if self.overlap && all_offloaded && !self.updates_on_device() {
-            for unit in &self.units {
-                moved.count(Route::DiskToHost, pages(self.parameters(unit.parameters)));
-            }
+        if self.hands_over() {
+            let reads = self.units.iter().filter_map(|unit| self.fetch(unit)?.read);
+            reads.for_each(|bytes| moved.count(Route::DiskToHost, bytes));
         }
         moved
     }
@@ -293,6 +318,27 @@ impl Offload {
         let slots = self.placement.fetch_buffers().min(offloaded().count() as u64);
         (slots, self.parameters(offloaded().max().unwrap_or(0)))
     }
+}
+
+/// Transfers: over which route, of what, how many bytes.
+pub(crate) type Moves = Vec<(Route, Class, u64)>;
+
+/// The transfers of one piece's update, in order.
+#[derive(Default)]
+pub(crate) struct PieceMoves {
+    /// Those before it.
+    pub(crate) arriving: Moves,
+    /// Those after it.
+    pub(crate) leaving: Moves,
+}
+
+/// A shard on its way to the device.
+#[derive(Clone, Copy)]
+pub(crate) struct Fetch {
+    /// Bytes that are read from disk; `None` if the shard is in main memory.
+    pub(crate) read: Option<u64>,
+    /// Bytes that are copied to the device.
+    pub(crate) copied: u64,
 }
 
 /// Buffers of equal size that are moved one at a time.

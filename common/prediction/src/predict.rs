@@ -10,7 +10,7 @@ use crate::script::Action;
 use crate::theory::theory;
 use crate::traffic::{Sender, Traffic};
 use crate::transfers::Transfers;
-use crate::walk::{Walk, WalkResult, WalkedStep};
+use crate::walk::{Walk, WalkResult, WalkedStart, WalkedStep};
 use events::header::{PredictedBytes, Sweep};
 use events::{Class, Operation, Place};
 
@@ -121,13 +121,27 @@ pub fn peaks_without_updates(job: &Job) -> Result<[Memory; Place::ALL.len()], In
     Ok(Walk::new(job, &Partition::of(job)).run(WalkedStep::Skipped).memory)
 }
 
-/// Returns what a rank of `job` does in program order: at setup, and in each step.
+/// What a rank does, in program order.
+#[derive(Clone, Debug)]
+pub struct Scripts {
+    /// Before the first step.
+    pub setup: Vec<Action>,
+    /// In the first step, which no update precedes.
+    pub first_step: Vec<Action>,
+    /// In every other step.
+    pub step: Vec<Action>,
+}
+
+/// Returns what a rank of `job` does.
 ///
 /// # Errors
 /// [`InvalidJob`] if no run can have these numbers.
-pub fn scripts(job: &Job) -> Result<[Vec<Action>; 2], InvalidJob> {
+pub fn scripts(job: &Job) -> Result<Scripts, InvalidJob> {
     job.validate()?;
-    Ok(Walk::new(job, &Partition::of(job)).scripts())
+    let partition = Partition::of(job);
+    let [setup, step] = Walk::new(job, &partition).scripts(WalkedStart::AfterUpdate);
+    let [_, first_step] = Walk::new(job, &partition).scripts(WalkedStart::Fresh);
+    Ok(Scripts { setup, first_step, step })
 }
 
 /// The memory that one rank of a job requires, and the bytes that it moves.

@@ -3,22 +3,52 @@
 
 use crate::ledger::{Allocation, Memory, SymbolicLedger};
 use crate::moment::{Moment, Peak};
-use crate::script::{Action, Issued};
+use crate::script::{Action, After, CpuTask, CpuWork, Issued, Moved};
 use crate::traffic::{Among, ByteCounter};
-use events::{Class, Operation, Pass, Place};
+use events::{Class, Operation, Pass, Place, Route};
 use model::LayerKind;
 
-/// A collective that is in flight. [`SymbolicRank::wait`] takes it by value, so that a rank waits
-/// for it once.
+/// A collective or transfer that is in flight. [`SymbolicRank::wait`] takes it by value, so that a
+/// rank waits for it once.
 #[must_use]
 pub(crate) struct InFlight(usize);
+
+impl InFlight {
+    /// Returns what an action names to wait for this one.
+    pub(crate) fn end(&self) -> After {
+        After::Action(self.0)
+    }
+
+    /// Returns its number. The rank itself never waits for it.
+    pub(crate) fn number(self) -> usize {
+        self.0
+    }
+}
+
+/// What a transfer moves between which places.
+#[derive(Clone, Copy)]
+pub(crate) struct Cargo {
+    pub(crate) route: Route,
+    pub(crate) class: Class,
+    pub(crate) unit: usize,
+    pub(crate) bytes: u64,
+}
+
+/// When a transfer may begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begins {
+    /// When the rank's computation has come to it.
+    Now,
+    /// Before that: it reads ahead.
+    Ahead,
+}
 
 /// One rank, as its ledgers and counters see it.
 #[derive(Default)]
 pub(crate) struct SymbolicRank {
     places: [SymbolicLedger; Place::ALL.len()],
     pub(crate) counter: ByteCounter,
-    /// The number of collectives issued so far.
+    /// The number of collectives, transfers and tasks of the CPU so far.
     issued: usize,
     /// `None` if nothing is written down.
     script: Option<Vec<Action>>,
@@ -78,17 +108,23 @@ impl SymbolicRank {
         self.places[Place::Device.index()].enter(moment);
     }
 
-    /// Issues one collective over the buffers of `units`: the number of each and its elements.
+    fn number(&mut self) -> usize {
+        self.issued += 1;
+        self.issued - 1
+    }
+
+    /// Issues one collective over the buffers of `units`: the number of each and its elements. It
+    /// begins after `after`.
     pub(crate) fn issue(
         &mut self,
         (among, operation): (Among, Operation),
         units: &[(usize, u64)],
         bytes_per_element: u64,
+        after: &[After],
     ) -> InFlight {
         let elements = units.iter().map(|&(_, elements)| elements);
         self.counter.collective(among, operation, elements.clone(), bytes_per_element);
-        let number = self.issued;
-        self.issued += 1;
+        let number = self.number();
         self.write(|| {
             Action::Issue(Issued {
                 number,
@@ -97,12 +133,49 @@ impl SymbolicRank {
                 units: units.iter().map(|&(unit, _)| unit as u16).collect(),
                 bytes: elements.clone().sum::<u64>() * bytes_per_element,
                 elements: elements.collect(),
+                after: after.to_vec(),
             })
         });
         InFlight(number)
     }
 
-    /// Waits for a collective.
+    /// Issues one transfer, which begins after `after`.
+    pub(crate) fn transfer(&mut self, cargo: Cargo, begins: Begins, after: &[After]) -> InFlight {
+        let Cargo { route, class, unit, bytes } = cargo;
+        self.counter.transfers.count(route, bytes);
+        let number = self.number();
+        let (unit, ahead) = (unit as u16, begins == Begins::Ahead);
+        self.write(|| {
+            Action::Transfer(Moved { number, route, class, unit, bytes, after: after.to_vec(), ahead })
+        });
+        InFlight(number)
+    }
+
+    /// Gives the CPU work on `elements` elements of `unit`, which it begins after `after`.
+    pub(crate) fn on_cpu(
+        &mut self,
+        task: CpuTask,
+        (unit, elements): (usize, u64),
+        after: &[After],
+    ) -> InFlight {
+        let (number, unit) = (self.number(), unit as u16);
+        self.write(|| Action::OnCpu(CpuWork { number, task, unit, elements, after: after.to_vec() }));
+        InFlight(number)
+    }
+
+    /// Notes that the update of `unit` is issued: passes may use its parameters after the actions
+    /// `parameters`, and it is complete after `others`, too.
+    pub(crate) fn updated(&mut self, unit: usize, parameters: Vec<usize>, others: Vec<usize>) {
+        self.write(|| Action::Updated { unit: unit as u16, parameters, others });
+    }
+
+    /// Waits until the parameters of `unit` are updated; for `None`, until the whole update is
+    /// complete.
+    pub(crate) fn wait_for_update(&mut self, unit: Option<usize>) {
+        self.write(|| Action::WaitForUpdate { unit: unit.map(|unit| unit as u16) });
+    }
+
+    /// Waits for a collective or a transfer.
     pub(crate) fn wait(&mut self, InFlight(number): InFlight) {
         self.write(|| Action::Wait { number });
     }
@@ -110,11 +183,11 @@ impl SymbolicRank {
     /// Exchanges `bytes` bytes between every two ranks, and waits for it.
     pub(crate) fn exchange(&mut self, among: Among, bytes: u64) {
         self.counter.exchange(among, bytes);
-        let number = self.issued;
-        self.issued += 1;
+        let number = self.number();
         self.write(|| {
             let (operation, units) = (Operation::Scalars, Default::default());
-            Action::Issue(Issued { number, among, operation, units, elements: Vec::new(), bytes })
+            let (elements, after) = (Vec::new(), Vec::new());
+            Action::Issue(Issued { number, among, operation, units, elements, bytes, after })
         });
         self.wait(InFlight(number));
     }
@@ -134,9 +207,8 @@ impl SymbolicRank {
         self.write(|| Action::End);
     }
 
-    /// Updates piece number `piece` of `unit`, which has `elements` elements.
-    pub(crate) fn update(&mut self, unit: usize, piece: u64, elements: u64) {
-        let piece = piece.min(u16::MAX.into()) as u16;
+    /// Updates piece number `piece` of `unit`, which has `elements` elements, on the device.
+    pub(crate) fn update(&mut self, unit: usize, piece: u16, elements: u64) {
         self.write(|| Action::Update { unit: unit as u16, piece, elements });
     }
 

@@ -137,7 +137,7 @@ impl Reducer {
             let place = |(_, elements)| rank.allocate(Class::CommunicationBuckets, elements / slices * F32);
             self.sums = open.iter().copied().map(place).collect();
         }
-        self.issued = Some(rank.issue((self.among, self.operation), &open, bytes));
+        self.issued = Some(rank.issue((self.among, self.operation), &open, bytes, &[]));
         self.in_flight = std::mem::take(&mut self.filling);
         if !self.overlap {
             back.extend(self.wait(rank));

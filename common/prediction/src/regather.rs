@@ -2,10 +2,17 @@
 //! and ZeRO-2, and in ZeRO-3 of persistent units.
 
 use crate::job::Job;
-use crate::partition::Partition;
+use crate::partition::{Partition, Unit};
 use crate::rank::{InFlight, SymbolicRank};
+use crate::script::After;
 use crate::traffic::Among;
 use events::Operation;
+use events::header::Sharded;
+
+/// True if `unit` is gathered after its update, in a stage that shards what `sharded` says.
+pub(crate) fn is_gathered(sharded: Sharded, unit: &Unit) -> bool {
+    sharded.optimizer && (unit.persistent || !sharded.parameters)
+}
 
 /// Updated units that are gathered in place, a bucket at a time.
 pub(crate) struct Regather {
@@ -23,8 +30,7 @@ pub(crate) struct Regather {
 impl Regather {
     pub(crate) fn new(job: &Job, partition: &Partition, among: Among) -> Self {
         let sharded = job.stage.sharded();
-        let gathered = |persistent| sharded.optimizer && (persistent || !sharded.parameters);
-        let elements = partition.units.iter().map(|unit| gathered(unit.persistent).then_some(unit.padded));
+        let elements = partition.units.iter().map(|unit| is_gathered(sharded, unit).then_some(unit.padded));
         Regather {
             among,
             elements: elements.collect(),
@@ -36,22 +42,39 @@ impl Regather {
         }
     }
 
+    /// True if `unit` is gathered.
+    pub(crate) fn gathers(&self, unit: usize) -> bool {
+        self.elements[unit].is_some()
+    }
+
     /// Adds `unit`, which is updated, to the open bucket, unless it is not gathered. If the bucket
-    /// is full, or no further unit is gathered, gathers it.
+    /// is full, or no further unit is gathered, gathers it after the previous one.
     pub(crate) fn push(&mut self, rank: &mut SymbolicRank, unit: usize) {
-        let Some(elements) = self.elements[unit] else { return };
-        self.filling.push((unit, elements));
-        let open: u64 = self.filling.iter().map(|(_, elements)| elements).sum();
-        if open < self.size && self.elements[unit + 1..].iter().any(Option::is_some) {
-            return;
-        }
+        let Some(bucket) = self.fill(unit) else { return };
         self.finish(rank);
-        let bucket = std::mem::take(&mut self.filling);
-        self.in_flight =
-            Some(rank.issue((self.among, Operation::AllGather), &bucket, self.bytes_per_element));
+        self.in_flight = Some(self.gather(rank, &bucket, &[]));
         if !self.overlap {
             self.finish(rank);
         }
+    }
+
+    /// Adds `unit` to the open bucket, unless it is not gathered. Returns the bucket's units if it
+    /// is full, or no further unit is gathered.
+    pub(crate) fn fill(&mut self, unit: usize) -> Option<Vec<(usize, u64)>> {
+        self.filling.push((unit, self.elements[unit]?));
+        let open: u64 = self.filling.iter().map(|(_, elements)| elements).sum();
+        let is_open = open < self.size && self.elements[unit + 1..].iter().any(Option::is_some);
+        (!is_open).then(|| std::mem::take(&mut self.filling))
+    }
+
+    /// Gathers `bucket` after `after`.
+    pub(crate) fn gather(
+        &self,
+        rank: &mut SymbolicRank,
+        bucket: &[(usize, u64)],
+        after: &[After],
+    ) -> InFlight {
+        rank.issue((self.among, Operation::AllGather), bucket, self.bytes_per_element, after)
     }
 
     /// Waits for the bucket in flight.

@@ -1,7 +1,7 @@
 //! A script is what a rank does in program order, without times: a list of actions.
 
 use crate::traffic::{Algorithm, Among, ByteCounter, Sender};
-use events::{Class, Operation, Pass, Place, UnitSet};
+use events::{Class, Operation, Pass, Place, Route, UnitSet};
 use model::LayerKind;
 
 /// One thing that a rank does.
@@ -20,9 +20,13 @@ pub enum Action {
     },
     /// A collective is issued; the rank continues while it is in flight.
     Issue(Issued),
-    /// The rank waits for a collective.
+    /// A transfer between places is issued; the rank continues while it is in flight.
+    Transfer(Moved),
+    /// The CPU is given work; the device continues.
+    OnCpu(CpuWork),
+    /// The rank waits for a collective or a transfer.
     Wait {
-        /// The collective's number.
+        /// Its number.
         number: usize,
     },
     /// A micro-batch begins.
@@ -41,7 +45,7 @@ pub enum Action {
     },
     /// The pass that began last ends.
     End,
-    /// The optimizer updates a part of the rank's slice of a unit.
+    /// The optimizer updates a part of the rank's slice of a unit, on the device.
     Update {
         /// The unit.
         unit: u16,
@@ -50,12 +54,85 @@ pub enum Action {
         /// The number of elements.
         elements: u64,
     },
+    /// All of an offloaded unit's update is issued.
+    Updated {
+        /// The unit.
+        unit: u16,
+        /// The actions after which passes may use its parameters.
+        parameters: Vec<usize>,
+        /// The other actions after which its update is complete.
+        others: Vec<usize>,
+    },
+    /// The rank waits for the latest offloaded update.
+    WaitForUpdate {
+        /// The unit whose parameters it needs; `None` if it waits for all units, and until what
+        /// leaves the CPU is written.
+        unit: Option<u16>,
+    },
+}
+
+/// What an action waits for, besides those before it on its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// The end of another action of the script, by number.
+    Action(usize),
+    /// The latest update of a unit's parameters, which a step before may have issued.
+    Update(u16),
+    /// All of the latest update, which a step before has issued.
+    Updates,
+}
+
+/// A transfer, as the rank issues it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moved {
+    /// Its number on this rank.
+    pub number: usize,
+    /// The places between which it moves bytes.
+    pub route: Route,
+    /// What is moved.
+    pub class: Class,
+    /// The unit whose data are moved; for activations, the block's number.
+    pub unit: u16,
+    /// The number of bytes.
+    pub bytes: u64,
+    /// What it waits for.
+    pub after: Vec<After>,
+    /// Whether it may begin before the rank's computation is where the script issues it: what it
+    /// moves is read ahead.
+    pub ahead: bool,
+}
+
+/// Work of the CPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CpuWork {
+    /// Its number on this rank.
+    pub number: usize,
+    /// What it does.
+    pub task: CpuTask,
+    /// The unit.
+    pub unit: u16,
+    /// The number of elements.
+    pub elements: u64,
+    /// What it waits for.
+    pub after: Vec<After>,
+}
+
+/// What the CPU does for offloaded states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuTask {
+    /// It adds reduced gradients to their shard.
+    AddGradients,
+    /// It updates a part of the rank's slice.
+    Update {
+        /// The part's number within the slice.
+        piece: u16,
+    },
 }
 
 /// A collective, as the rank issues it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Issued {
-    /// Its number on this rank, from 0.
+    /// Its number on this rank: collectives, transfers and the CPU's work are counted together.
     pub number: usize,
     /// The ranks that take part.
     pub among: Among,
@@ -67,6 +144,8 @@ pub struct Issued {
     pub elements: Vec<u64>,
     /// Bytes of the full buffers; in an exchange, of one rank's scalars.
     pub bytes: u64,
+    /// What it waits for.
+    pub after: Vec<After>,
 }
 
 impl Issued {

@@ -3,6 +3,7 @@
 mod inputs;
 mod offloaded;
 mod passes;
+mod update;
 
 use crate::activations::Sizes;
 use crate::gather::GatherWindow;
@@ -11,15 +12,16 @@ use crate::ledger::{Allocation, Memory};
 use crate::moment::{Moment, Peak};
 use crate::offload::Offload;
 use crate::partition::Partition;
-use crate::phases::{Accumulate, PerPhase};
-use crate::rank::SymbolicRank;
+use crate::phases::PerPhase;
+use crate::rank::{InFlight, SymbolicRank};
 use crate::reduce::{Bucket, Reducer, UnitGradients};
 use crate::regather::Regather;
 use crate::script::Action;
 use crate::traffic::{Among, ByteCounter};
 use crate::transfers::Transfers;
 use events::{Operation, Pass, Place};
-use inputs::Leaving;
+use inputs::{Leaving, Staged};
+use update::Pager;
 
 /// Bytes of a hash of the initial weights, which ranks compare at start; zeros if they resume.
 const HASH: u64 = 32;
@@ -30,6 +32,14 @@ const LOSS: u64 = 16;
 const NORM: [u64; 2] = [4, 16];
 /// Bytes of the colour that says which group of a split a rank joins.
 const COLOUR: u64 = 8;
+
+/// A unit's reduced gradients in flight to main memory, and the buffers on both ends.
+struct GradientsInFlight {
+    unit: usize,
+    crossing: InFlight,
+    sent: Allocation,
+    arrived: Allocation,
+}
 
 /// Counts the traffic and transfers of a rank in each phase of a run.
 #[derive(Default)]
@@ -48,6 +58,15 @@ pub(crate) enum WalkedStep {
     Updated,
     /// It is skipped before its update, because gradients overflow.
     Skipped,
+}
+
+/// How the step of a script begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WalkedStart {
+    /// A step before it has updated the parameters.
+    AfterUpdate,
+    /// No step comes before it.
+    Fresh,
 }
 
 /// The counts of a walk.
@@ -70,12 +89,14 @@ pub(crate) struct Walk<'a> {
     resting: Vec<Allocation>,
     /// The slots of the CPU's update: live while the rank trains.
     update_slots: Option<Allocation>,
-    /// Reduced gradients in flight to main memory: the buffers on both ends.
-    gradients_in_flight: Option<(Allocation, Allocation)>,
+    pager: Pager,
+    gradients_in_flight: Option<GradientsInFlight>,
+    /// The CPU's latest sum of gradients.
+    gradients_added: Option<InFlight>,
     /// The block's input in flight off the device.
     leaving: Option<Leaving>,
-    /// The buffer of the input that is being written to disk.
-    writing: Option<Allocation>,
+    /// The input that is being written to disk.
+    writing: Option<Staged>,
     parameters: GatherWindow<'a>,
     gradients: Reducer,
     /// Hybrid sharding: the reduction over the ranks that own the same shard.
@@ -95,7 +116,9 @@ impl<'a> Walk<'a> {
             rank: SymbolicRank::default(),
             resting: Vec::new(),
             update_slots: None,
+            pager: Pager::default(),
             gradients_in_flight: None,
+            gradients_added: None,
             leaving: None,
             writing: None,
             updated: Regather::new(job, partition, sharing(job)),
@@ -124,10 +147,8 @@ impl<'a> Walk<'a> {
         counters.phases.setup = std::mem::take(&mut self.rank.counter);
         self.step();
         counters.phases.reread.transfers = self.offload.rereads();
-        self.rank.counter.transfers.remove(&counters.phases.reread.transfers);
         counters.ahead = self.offload.read_ahead();
         counters.phases.skipped_step = self.rank.counter.clone();
-        counters.phases.skipped_step.transfers.add(&counters.ahead, 1);
         counters.phases.skipped_step.exchange(Among::World, LOSS);
         counters.kept = self.parameters.kept;
         if outcome == WalkedStep::Updated {
@@ -149,16 +170,25 @@ impl<'a> Walk<'a> {
         WalkResult { memory: self.rank.memory(), peak: self.rank.peak(), counters }
     }
 
-    /// Walks through setup and a step that updates the parameters. Returns what the rank does in
-    /// each.
-    pub(crate) fn scripts(mut self) -> [Vec<Action>; 2] {
+    /// Walks through setup and a step that begins as `start` says and updates the parameters.
+    /// Returns what the rank does in each. An update that continues in the next forward ends the
+    /// script.
+    pub(crate) fn scripts(mut self, start: WalkedStart) -> [Vec<Action>; 2] {
         self.rank = SymbolicRank::scripted();
+        if start == WalkedStart::Fresh {
+            self.parameters.start_fresh();
+        }
         self.model_states();
         self.take_room_for_saves();
         let setup = self.rank.take_script();
         self.step();
-        self.update();
-        self.rank.exchange(Among::World, LOSS);
+        if self.offload.continues_in_forward() {
+            self.rank.exchange(Among::World, LOSS);
+            self.update();
+        } else {
+            self.update();
+            self.rank.exchange(Among::World, LOSS);
+        }
         [setup, self.rank.take_script()]
     }
 
@@ -177,13 +207,18 @@ impl<'a> Walk<'a> {
             self.rank.micro_batch(micro);
             let batch = self.sizes.batch(&mut self.rank);
             let kept = self.forward();
-            self.backward(kept, micro + 1 == self.job.micro_batches);
+            let is_last = micro + 1 == self.job.micro_batches;
+            if is_last {
+                self.read_ahead();
+            }
+            self.backward(kept, is_last);
             self.rank.free_all(batch);
         }
         self.rank.enter(Moment::Update);
         let reduced = self.gradients.wait(&mut self.rank);
         self.reduced(reduced);
         self.wait_for_gradients();
+        self.wait_for_sums();
         let summed = self.replicas.as_mut().map(|replicas| replicas.wait(&mut self.rank));
         self.free(summed.into_iter().flatten());
         if self.job.stage.sharded().optimizer {

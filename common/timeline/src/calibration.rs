@@ -1,5 +1,6 @@
 //! How well estimates agree with published step times, and the efficiencies that agree best.
 
+use crate::clock::StepTime;
 use crate::cost::Costs;
 use crate::efficiency::Calibration;
 use crate::estimate::Estimate;
@@ -29,9 +30,14 @@ impl Comparison {
         Published::all().map(compared).collect()
     }
 
+    /// Returns the estimated time of a step.
+    pub fn time(&self, calibration: &Calibration) -> StepTime {
+        self.estimate.time(&self.costs.reaching(calibration.of(&self.run.gpu)))
+    }
+
     /// Returns the estimated seconds per step.
     pub fn estimated_seconds(&self, calibration: &Calibration) -> f64 {
-        self.estimate.time(&self.costs.reaching(calibration.of(&self.run.gpu))).total()
+        self.time(calibration).total()
     }
 
     /// Returns the estimate's error: 0.1 if it is 10 % too long.
@@ -55,21 +61,30 @@ const KNOBS: [Knob; 9] = [
     |fit| &mut fit.eager_passes,
 ];
 
+/// The number on which runs with offloaded states depend, and no others.
+const CPU: Knob = |fit| &mut fit.cpu;
+
 /// The first step of a fit, as a factor, and the last.
 const STEPS: [f64; 2] = [1.2, 1.005];
 
 /// Returns the calibration that minimizes, as far as changes of one number at a time find it, the
 /// sum of |ln(estimated / measured)| / √(runs of the run's source) over runs and of 0.2 ·
 /// |log₂(value / usual value)| over numbers. The latter keeps numbers on which few runs depend near
-/// [`Calibration::USUAL`].
+/// [`Calibration::USUAL`]. Runs with offloaded states decide about [`Calibration::cpu`] alone.
 pub fn fit(runs: &[&Comparison]) -> Calibration {
+    let (offloaded, others): (Vec<&Comparison>, _) = runs.iter().partition(|run| run.run.offloads());
+    let fitted = descend(Calibration::USUAL, &KNOBS, &others);
+    descend(fitted, &[CPU], &offloaded)
+}
+
+/// Returns the nearest calibration to `runs` that differs from `best` in `knobs`.
+fn descend(mut best: Calibration, knobs: &[Knob], runs: &[&Comparison]) -> Calibration {
     let weighed = weighed(runs);
-    let mut best = Calibration::USUAL;
     let mut nearest = distance(&weighed, &best);
     let mut step = STEPS[0];
     while step > STEPS[1] {
         let before = nearest;
-        for knob in KNOBS {
+        for knob in knobs {
             for factor in [step, 1.0 / step] {
                 let mut next = best;
                 *knob(&mut next) *= factor;
@@ -99,11 +114,12 @@ const PRIOR: f64 = 0.2;
 fn distance(runs: &[(&Comparison, f64)], calibration: &Calibration) -> f64 {
     let sizes = runs.iter().map(|(run, weight)| weight * (1.0 + run.error(calibration)).ln().abs());
     let (mut usual, mut fitted) = (Calibration::USUAL, *calibration);
-    let moved = KNOBS.map(|knob| (*knob(&mut fitted) / *knob(&mut usual)).log2().abs());
-    sizes.sum::<f64>() + PRIOR * moved.iter().sum::<f64>()
+    let knobs = KNOBS.into_iter().chain([CPU]);
+    let moved = knobs.map(|knob| (*knob(&mut fitted) / *knob(&mut usual)).log2().abs());
+    sizes.sum::<f64>() + PRIOR * moved.sum::<f64>()
 }
 
-/// How far estimates are from published runs on GPUs of one generation.
+/// How far estimates are from published runs of one kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TypicalError {
     /// The GPUs that the runs used.
@@ -118,23 +134,51 @@ pub struct TypicalError {
     pub is_held_out: bool,
 }
 
+/// Published runs of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// On GPUs of one generation, which hold all states.
+    On(Generation),
+    /// With states offloaded to main memory.
+    Offloaded,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; Generation::ALL.len() + 1] = [
+        Kind::On(Generation::Ampere),
+        Kind::On(Generation::Hopper),
+        Kind::On(Generation::Ada),
+        Kind::On(Generation::Blackwell),
+        Kind::Offloaded,
+    ];
+
+    fn has(self, run: &Published) -> bool {
+        match self {
+            Kind::On(generation) => !run.offloads() && run.gpu.generation == generation,
+            Kind::Offloaded => run.offloads(),
+        }
+    }
+}
+
 impl TypicalError {
-    /// Returns the error of estimates for a GPU of `generation`: [`typical_errors`] computes it.
-    pub const fn of(generation: Generation) -> TypicalError {
-        let (gpus, runs, median, largest, is_held_out) = match generation {
-            Generation::Ampere => ("A100", 156, 0.177, 0.412, true),
-            Generation::Hopper => ("H100", 120, 0.158, 0.581, true),
-            Generation::Ada => ("RTX 4090", 3, 0.001, 0.018, false),
-            Generation::Blackwell => ("RTX PRO 6000", 13, 0.015, 0.044, false),
+    /// Returns the error of estimates of runs of a kind: [`typical_errors`] computes it.
+    pub const fn of(kind: Kind) -> TypicalError {
+        let (gpus, runs, median, largest, is_held_out) = match kind {
+            Kind::On(Generation::Ampere) => ("A100", 156, 0.177, 0.412, true),
+            Kind::On(Generation::Hopper) => ("H100", 120, 0.158, 0.581, true),
+            Kind::On(Generation::Ada) => ("RTX 4090", 3, 0.001, 0.018, false),
+            Kind::On(Generation::Blackwell) => ("RTX PRO 6000", 13, 0.015, 0.044, false),
+            Kind::Offloaded => ("A100", 6, 1.535, 1.931, true),
         };
         TypicalError { gpus, runs, median, largest, is_held_out }
     }
 }
 
-/// Returns the errors of estimates for every generation, in [`Generation::ALL`]'s order. Each run
-/// is estimated with efficiencies that are fitted without its own source or, if all runs on its
-/// generation have one source, with [`Calibration::ALL_RUNS`].
-pub fn typical_errors(all: &[Comparison]) -> [TypicalError; Generation::ALL.len()] {
+/// Returns the errors of estimates for every kind, in [`Kind::ALL`]'s order. Each run is estimated
+/// with efficiencies that are fitted without its own source or, if all runs of its kind have one
+/// source, with [`Calibration::ALL_RUNS`].
+pub fn typical_errors(all: &[Comparison]) -> [TypicalError; Kind::ALL.len()] {
     let groups: BTreeSet<&str> = all.iter().map(|run| run.run.group()).collect();
     let without = |group| {
         let others: Vec<&Comparison> = all.iter().filter(|run| run.run.group() != group).collect();
@@ -142,8 +186,8 @@ pub fn typical_errors(all: &[Comparison]) -> [TypicalError; Generation::ALL.len(
     };
     let held_out: BTreeMap<&str, Calibration> =
         groups.into_iter().map(|group| (group, without(group))).collect();
-    Generation::ALL.map(|generation| {
-        let own = || all.iter().filter(move |run| run.run.gpu.generation == generation);
+    Kind::ALL.map(|kind| {
+        let own = || all.iter().filter(move |run| kind.has(&run.run));
         let is_held_out = own().any(|run| own().any(|other| run.run.group() != other.run.group()));
         let error = |run: &Comparison| {
             let calibration = if is_held_out { &held_out[run.run.group()] } else { &Calibration::ALL_RUNS };
@@ -152,6 +196,6 @@ pub fn typical_errors(all: &[Comparison]) -> [TypicalError; Generation::ALL.len(
         let mut sizes: Vec<f64> = own().map(error).collect();
         sizes.sort_by(f64::total_cmp);
         let (median, largest) = (sizes[sizes.len() / 2], sizes[sizes.len() - 1]);
-        TypicalError { runs: sizes.len(), median, largest, is_held_out, ..TypicalError::of(generation) }
+        TypicalError { runs: sizes.len(), median, largest, is_held_out, ..TypicalError::of(kind) }
     })
 }

@@ -1,9 +1,11 @@
-//! The clock of one rank: it computes on one stream, and a group's collectives follow each other on
-//! another. All ranks do the same at the same time.
+//! The clock of one rank: it computes on one stream, a group's collectives follow each other on
+//! another, transfers of each route on another, and the CPU's work on one more. All ranks do the
+//! same at the same time.
 
 use crate::cost::Costs;
-use events::Pass;
-use prediction::{Action, Among, Issued};
+use events::{Pass, Route};
+use prediction::{Action, After, Among, CpuWork, Issued, Moved};
+use std::collections::BTreeMap;
 
 /// The seconds of one step on one rank, by what the rank does.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -14,16 +16,36 @@ pub struct StepTime {
     pub recompute: f64,
     /// Waiting for collectives: what computation does not hide of them.
     pub exposed: f64,
-    /// The optimizer's update.
+    /// Waiting for offloaded states and activations: for transfers and for the CPU.
+    pub offload: f64,
+    /// The optimizer's update on the device.
     pub update: f64,
     /// Collectives on their streams, hidden or not.
     pub communication: f64,
+    /// The CPU's work, hidden or not.
+    pub cpu: f64,
+    /// Transfers by route, hidden or not.
+    pub transfers: [f64; Route::ALL.len()],
 }
 
 impl StepTime {
     /// Returns the seconds from the step's beginning to its end.
     pub fn total(&self) -> f64 {
-        self.compute + self.recompute + self.exposed + self.update
+        self.compute + self.recompute + self.exposed + self.offload + self.update
+    }
+
+    /// Applies `f` to each part of this time and the same part of `other`.
+    pub(crate) fn with(self, other: Self, f: impl Fn(f64, f64) -> f64) -> Self {
+        StepTime {
+            compute: f(self.compute, other.compute),
+            recompute: f(self.recompute, other.recompute),
+            exposed: f(self.exposed, other.exposed),
+            offload: f(self.offload, other.offload),
+            update: f(self.update, other.update),
+            communication: f(self.communication, other.communication),
+            cpu: f(self.cpu, other.cpu),
+            transfers: std::array::from_fn(|i| f(self.transfers[i], other.transfers[i])),
+        }
     }
 }
 
@@ -36,47 +58,141 @@ pub struct Span {
     pub to: f64,
 }
 
+/// Something in flight.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    span: Span,
+    /// Whether a wait for it is a wait for offloaded states.
+    is_offload: bool,
+    /// How much earlier it would have ended without waiting for offloaded states.
+    delay: f64,
+}
+
 /// One rank's clock.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
     /// Seconds since the run began.
     pub now: f64,
     /// When the stream of each group is free.
-    free: Vec<(Among, f64)>,
-    /// When each collective in flight crosses the links, by its number.
-    in_flight: Vec<(usize, Span)>,
+    groups: Vec<(Among, f64)>,
+    /// When the stream of each route is free.
+    routes: [f64; Route::ALL.len()],
+    /// When the CPU is free.
+    cpu: f64,
+    /// The number of the script's first collective, transfer or task of the CPU.
+    first: usize,
+    /// These actions so far, in order.
+    flights: Vec<Flight>,
+    /// When each unit's parameters are updated, if its optimizer states are offloaded.
+    updated: BTreeMap<u16, f64>,
+    /// When the latest update of offloaded states is complete.
+    complete: f64,
     /// Time so far.
     pub time: StepTime,
 }
 
 impl Clock {
+    /// Begins a script: its actions do not name those of others.
+    pub fn begin(&mut self) {
+        self.flights.clear();
+    }
+
     /// Issues a collective: it begins as soon as its stream is free. Returns when it crosses the
     /// links.
     pub fn issue(&mut self, costs: &Costs, issued: &Issued) -> Span {
         let seconds = costs.collective(issued);
-        let stream = self.free.iter().position(|(among, _)| *among == issued.among);
+        let stream = self.groups.iter().position(|(among, _)| *among == issued.among);
         let stream = stream.unwrap_or_else(|| {
-            self.free.push((issued.among, 0.0));
-            self.free.len() - 1
+            self.groups.push((issued.among, 0.0));
+            self.groups.len() - 1
         });
-        let from = self.free[stream].1.max(self.now);
+        let ready = self.groups[stream].1.max(self.now);
+        let from = ready.max(self.end_of(&issued.after));
         let span = Span { from, to: from + seconds };
-        self.free[stream].1 = span.to;
+        self.groups[stream].1 = span.to;
         self.time.communication += seconds;
-        self.in_flight.push((issued.number, span));
+        self.depart(issued.number, Flight { span, is_offload: false, delay: from - ready });
         span
     }
 
-    /// Waits for a collective. Returns when it crossed the links, and how long the rank was idle.
+    /// Issues a transfer: it begins as soon as its route is free. Returns when it moves.
+    pub fn transfer(&mut self, costs: &Costs, moved: &Moved) -> Span {
+        let (seconds, route) = (costs.transfer(moved.route, moved.bytes), moved.route.index());
+        let ready = if moved.ahead { 0.0 } else { self.now };
+        let from = ready.max(self.routes[route]).max(self.end_of(&moved.after));
+        let span = Span { from, to: from + seconds };
+        self.routes[route] = span.to;
+        self.time.transfers[route] += seconds;
+        self.depart(moved.number, Flight { span, is_offload: true, delay: 0.0 });
+        span
+    }
+
+    /// Gives the CPU work, which it begins as soon as it is free. Returns when it works.
+    pub fn on_cpu(&mut self, costs: &Costs, work: &CpuWork) -> Span {
+        let seconds = costs.on_cpu(work);
+        let from = self.now.max(self.cpu).max(self.end_of(&work.after));
+        let span = Span { from, to: from + seconds };
+        self.cpu = span.to;
+        self.time.cpu += seconds;
+        self.depart(work.number, Flight { span, is_offload: true, delay: 0.0 });
+        span
+    }
+
+    fn depart(&mut self, number: usize, flight: Flight) {
+        if self.flights.is_empty() {
+            self.first = number;
+        }
+        debug_assert_eq!(number, self.first + self.flights.len(), "actions are numbered in order");
+        self.flights.push(flight);
+    }
+
+    fn flight(&self, number: usize) -> Flight {
+        let found = number.checked_sub(self.first).and_then(|at| self.flights.get(at));
+        debug_assert!(found.is_some(), "a script names its own earlier actions: {number}");
+        let span = Span { from: self.now, to: self.now };
+        found.copied().unwrap_or(Flight { span, is_offload: false, delay: 0.0 })
+    }
+
+    /// Returns when all of `after` have ended.
+    pub(crate) fn end_of(&self, after: &[After]) -> f64 {
+        let end = |after: &After| match *after {
+            After::Action(number) => self.flight(number).span.to,
+            After::Update(unit) => self.updated.get(&unit).copied().unwrap_or(0.0),
+            After::Updates => self.complete,
+        };
+        after.iter().map(end).fold(0.0, f64::max)
+    }
+
+    /// Notes that the update of `unit` is issued: its parameters are updated after the actions
+    /// `parameters`, and it is complete after `others`, too.
+    pub fn updated(&mut self, unit: u16, parameters: &[usize], others: &[usize]) {
+        let end =
+            |numbers: &[usize]| numbers.iter().map(|&number| self.flight(number).span.to).fold(0.0, f64::max);
+        let (updated, written) = (end(parameters), end(others));
+        self.updated.insert(unit, updated);
+        self.complete = self.complete.max(updated).max(written);
+    }
+
+    /// Waits for a collective or a transfer. Returns when it was under way, and how long the rank
+    /// was idle.
     pub fn wait(&mut self, number: usize) -> (Span, f64) {
-        let now = self.now;
-        let at = self.in_flight.iter().position(|(other, _)| *other == number);
-        debug_assert!(at.is_some(), "a rank waits for a collective that it has issued");
-        let span = at.map_or(Span { from: now, to: now }, |at| self.in_flight.swap_remove(at).1);
-        let idle = (span.to - now).max(0.0);
+        let Flight { span, is_offload, delay } = self.flight(number);
+        let idle = (span.to - self.now).max(0.0);
         self.now += idle;
-        self.time.exposed += idle;
+        let offload = if is_offload { idle } else { delay.min(idle) };
+        self.time.offload += offload;
+        self.time.exposed += idle - offload;
         (span, idle)
+    }
+
+    /// Waits until the parameters of `unit` are updated; for `None`, until the latest update is
+    /// complete. Returns how long the rank was idle.
+    pub fn wait_for_update(&mut self, unit: Option<u16>) -> f64 {
+        let until = unit.map_or(self.complete, |unit| self.end_of(&[After::Update(unit)]));
+        let idle = (until - self.now).max(0.0);
+        self.now += idle;
+        self.time.offload += idle;
+        idle
     }
 
     /// Spends `seconds` on `pass`.
@@ -89,15 +205,26 @@ impl Clock {
         }
     }
 
-    /// Does everything in `actions`.
-    pub fn run<'a>(&mut self, costs: &Costs, actions: impl IntoIterator<Item = &'a Action>) {
-        for action in actions {
+    /// Does everything in a script.
+    pub fn run(&mut self, costs: &Costs, script: &[Action]) {
+        self.begin();
+        for action in script {
             match action {
                 Action::Issue(issued) => {
                     self.issue(costs, issued);
                 }
+                Action::Transfer(moved) => {
+                    self.transfer(costs, moved);
+                }
+                Action::OnCpu(work) => {
+                    self.on_cpu(costs, work);
+                }
                 Action::Wait { number } => {
                     self.wait(*number);
+                }
+                Action::Updated { unit, parameters, others } => self.updated(*unit, parameters, others),
+                Action::WaitForUpdate { unit } => {
+                    self.wait_for_update(*unit);
                 }
                 Action::Begin { pass, layer, .. } => self.compute(*pass, costs.pass(*pass, *layer)),
                 Action::Update { elements, .. } => self.compute(Pass::Step, costs.update(*elements)),

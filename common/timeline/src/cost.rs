@@ -1,13 +1,13 @@
 //! How long each thing takes: operations and bytes over the rates that a GPU reaches.
 
 use crate::efficiency::{Efficiency, Software};
-use crate::hardware::Cluster;
+use crate::hardware::{Cluster, Machine};
 use crate::rings::{Ring, rings};
 use crate::work::{LayerWork, Work};
 use events::say::digits;
-use events::{Operation, Pass};
+use events::{Operation, Pass, Route};
 use model::LayerKind;
-use prediction::{Among, Issued, Job};
+use prediction::{Among, CpuTask, CpuWork, Issued, Job};
 use std::collections::BTreeMap;
 
 /// The costs of one rank's actions, whose products are of 16-bit floats.
@@ -18,12 +18,16 @@ pub struct Costs {
     software: Software,
     layers: LayerWork,
     rings: BTreeMap<Among, Ring>,
+    /// The ranks in a machine, which share its main memory and disks.
+    ranks_per_node: usize,
 }
 
 impl Costs {
     /// Returns the costs of `job` on `cluster`.
     pub fn new(job: &Job, cluster: Cluster, software: Software, efficiency: Efficiency) -> Self {
-        Costs { software, layers: LayerWork::of(job), rings: rings(job, &cluster), cluster, efficiency }
+        let (layers, rings) = (LayerWork::of(job), rings(job, &cluster));
+        let ranks_per_node = job.world_size.min(cluster.gpus_per_node);
+        Costs { cluster, efficiency, software, layers, rings, ranks_per_node }
     }
 
     /// Returns these costs where backward recomputes `share` of a checkpointed block's whole
@@ -66,6 +70,40 @@ impl Costs {
     /// Returns the bytes per second of kernels that only move elements.
     fn memory_rate(&self) -> f64 {
         self.efficiency.memory * self.cluster.gpu.memory_rate
+    }
+
+    /// Returns the seconds of a transfer of `bytes` bytes. The ranks of a machine share its disks.
+    pub fn transfer(&self, route: Route, bytes: u64) -> f64 {
+        let shared = |rate: f64| rate / self.ranks_per_node as f64;
+        let rate = match route {
+            Route::DeviceToHost | Route::HostToDevice => {
+                self.efficiency.host_link * self.cluster.gpu.host_link
+            }
+            Route::DiskToHost => shared(self.cluster.machine.disk_read),
+            Route::HostToDisk => shared(self.cluster.machine.disk_write),
+        };
+        bytes as f64 / rate
+    }
+
+    /// Returns the seconds of the CPU's `work`, which the ranks of a machine do at the same time.
+    pub fn on_cpu(&self, work: &CpuWork) -> f64 {
+        let rate = self.cpu_rate() / self.ranks_per_node as f64;
+        let bytes = match work.task {
+            CpuTask::Update { .. } => self.layers.cpu_update_bytes,
+            CpuTask::AddGradients => self.layers.added_bytes,
+        };
+        work.elements as f64 * bytes / rate
+    }
+
+    /// Returns the bytes per second that a machine's CPUs read and write while they update states.
+    fn cpu_rate(&self) -> f64 {
+        let Machine { memory_rate, cpu_rate, .. } = self.cluster.machine;
+        cpu_rate.unwrap_or(self.efficiency.cpu * memory_rate)
+    }
+
+    /// Returns the elements per second that a machine's CPUs update.
+    pub fn cpu_updates(&self) -> f64 {
+        self.cpu_rate() / self.layers.cpu_update_bytes
     }
 
     /// Returns the seconds of an update of `elements` elements.

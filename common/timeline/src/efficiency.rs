@@ -26,6 +26,10 @@ pub struct Efficiency {
     pub link: f64,
     /// Of its machine's network.
     pub network: f64,
+    /// Of its link to main memory.
+    pub host_link: f64,
+    /// Of its machine's main memory, while CPUs update states there.
+    pub cpu: f64,
     /// Seconds per hop of a collective.
     pub hop: f64,
     /// Passes over memory that eager programs make for one of fused programs.
@@ -38,6 +42,8 @@ const MEMORY: f64 = 0.8;
 /// The share of links inside a machine. Assumed, for the same reason: where they are fast,
 /// computation hides them.
 const LINK: f64 = 0.8;
+/// The share of links between GPUs and main memory. Assumed: published runs depend on the CPU.
+const HOST_LINK: f64 = 0.8;
 /// The share of tensor cores in attention on GPUs whose published runs hardly use it.
 const ATTENTION: f64 = 0.5;
 
@@ -52,6 +58,8 @@ pub struct Calibration {
     pub attention: [f64; 2],
     /// [`Efficiency::network`].
     pub network: f64,
+    /// [`Efficiency::cpu`].
+    pub cpu: f64,
     /// [`Efficiency::hop`].
     pub hop: f64,
     /// [`Efficiency::eager_passes`].
@@ -66,6 +74,7 @@ impl Calibration {
         products: [0.7331, 0.5904, 1.0, 0.7864],
         attention: [0.2943, 0.1649],
         network: 0.7864,
+        cpu: 0.0992,
         hop: 9.357e-6,
         eager_passes: 3.14,
     };
@@ -75,6 +84,7 @@ impl Calibration {
         products: [0.75, 0.75, 1.0, 0.8],
         attention: [0.5, 0.3],
         network: 0.8,
+        cpu: 0.2,
         hop: 5e-6,
         eager_passes: 3.0,
     };
@@ -88,6 +98,8 @@ impl Calibration {
             memory: MEMORY,
             link: LINK,
             network: self.network,
+            host_link: HOST_LINK,
+            cpu: self.cpu,
             hop: self.hop,
             eager_passes: self.eager_passes,
         }

@@ -2,7 +2,7 @@
 
 use crate::clock::{Clock, StepTime};
 use crate::cost::Costs;
-use prediction::{Action, InvalidJob, Job};
+use prediction::{Action, InvalidJob, Job, Scripts};
 
 /// The largest number of micro-batches that are walked: all after the second take the same time.
 const WALKED: usize = 3;
@@ -14,7 +14,12 @@ pub struct Estimate {
     steps: [Vec<Action>; 2],
     /// The number of further micro-batches.
     further: usize,
+    /// How often a step is repeated until all take the same time.
+    repeated: usize,
 }
+
+/// How often a step is repeated whose update continues in the next one.
+const REPEATED: usize = 4;
 
 impl Estimate {
     /// Returns the scripts of `job`.
@@ -24,34 +29,32 @@ impl Estimate {
     pub fn of(job: &Job) -> Result<Self, InvalidJob> {
         let walked = job.micro_batches.min(WALKED);
         let step = |micro_batches| -> Result<Vec<Action>, InvalidJob> {
-            let [_, mut step] = prediction::scripts(&Job { micro_batches, ..job.clone() })?;
+            let Scripts { mut step, .. } = prediction::scripts(&Job { micro_batches, ..job.clone() })?;
             step.retain(|action| !matches!(action, Action::Memory { .. }));
             Ok(step)
         };
         let further = job.micro_batches - walked;
         let fewer = if further > 0 { step(walked - 1)? } else { Vec::new() };
-        Ok(Estimate { steps: [step(walked)?, fewer], further })
+        let repeated = if job.placement.any_states() { REPEATED } else { 1 };
+        Ok(Estimate { steps: [step(walked)?, fewer], further, repeated })
     }
 
     /// Returns the time of a step.
     pub fn time(&self, costs: &Costs) -> StepTime {
-        let [step, fewer] = self.steps.each_ref().map(|script| {
-            let mut clock = Clock::default();
-            clock.run(costs, script);
-            clock.time
-        });
-        if self.further == 0 {
-            return step;
-        }
+        let [step, fewer] = self.steps.each_ref().map(|script| self.repeat(costs, script));
         let further = self.further as f64;
-        let all = |part: fn(&StepTime) -> f64| part(&step) + further * (part(&step) - part(&fewer));
-        StepTime {
-            compute: all(|time| time.compute),
-            recompute: all(|time| time.recompute),
-            exposed: all(|time| time.exposed),
-            update: all(|time| time.update),
-            communication: all(|time| time.communication),
+        step.with(fewer, |part, fewer| if further > 0.0 { part + further * (part - fewer) } else { part })
+    }
+
+    /// Returns the time of the last of several runs of `script`.
+    fn repeat(&self, costs: &Costs, script: &[Action]) -> StepTime {
+        let mut clock = Clock::default();
+        let mut before = StepTime::default();
+        for _ in 0..self.repeated {
+            before = clock.time;
+            clock.run(costs, script);
         }
+        clock.time.with(before, |after, before| after - before)
     }
 }
 

@@ -45,6 +45,36 @@ pub struct Gpu {
     pub link: f64,
     /// Bytes that a usual machine of eight sends to other machines.
     pub network: f64,
+    /// Bytes to and from main memory.
+    pub host_link: f64,
+    /// The places beyond the GPUs of a usual machine of eight.
+    pub machine: Machine,
+}
+
+/// Main memory and disks of a machine. Rates are per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Machine {
+    /// Bytes read from or written to main memory.
+    pub memory_rate: f64,
+    /// Bytes that its CPUs read and write while they update states; `None` for a usual share of
+    /// `memory_rate`.
+    pub cpu_rate: Option<f64>,
+    /// Bytes read from its disks.
+    pub disk_read: f64,
+    /// Bytes written to its disks.
+    pub disk_write: f64,
+}
+
+impl Machine {
+    /// Returns a machine with `share` of these rates.
+    fn times(self, share: f64) -> Machine {
+        Machine {
+            memory_rate: share * self.memory_rate,
+            cpu_rate: self.cpu_rate.map(|rate| share * rate),
+            disk_read: share * self.disk_read,
+            disk_write: share * self.disk_write,
+        }
+    }
 }
 
 impl fmt::Display for Gpu {
@@ -56,6 +86,13 @@ impl fmt::Display for Gpu {
 const GB: f64 = 1e9;
 const TERA: f64 = 1e12;
 
+/// Two EPYC 7742 (DGX A100), and four PCIe 4.0 disks as DeepNVMe reads and writes them.
+const PCIE4_MACHINE: Machine =
+    Machine { memory_rate: 409.6 * GB, cpu_rate: None, disk_read: 10.0 * GB, disk_write: 5.0 * GB };
+/// Two Xeon 8480C (DGX H100), and eight PCIe 5.0 disks as DeepNVMe reads and writes them.
+const PCIE5_MACHINE: Machine =
+    Machine { memory_rate: 614.4 * GB, cpu_rate: None, disk_read: 48.0 * GB, disk_write: 26.0 * GB };
+
 /// NVIDIA A100, 80 GB, SXM; eight 200 Gb/s links to other machines (DGX A100).
 pub const A100: Gpu = Gpu {
     name: "a100",
@@ -66,6 +103,8 @@ pub const A100: Gpu = Gpu {
     memory_rate: 2039.0 * GB,
     link: 300.0 * GB,
     network: 200.0 * GB,
+    host_link: 32.0 * GB,
+    machine: PCIE4_MACHINE,
 };
 
 /// NVIDIA A100, 40 GB.
@@ -82,6 +121,8 @@ pub const H100: Gpu = Gpu {
     memory_rate: 3350.0 * GB,
     link: 450.0 * GB,
     network: 400.0 * GB,
+    host_link: 64.0 * GB,
+    machine: PCIE5_MACHINE,
 };
 
 /// NVIDIA H200: an H100 with more and faster memory.
@@ -98,6 +139,8 @@ pub const RTX_4090: Gpu = Gpu {
     memory_rate: 1008.0 * GB,
     link: 32.0 * GB,
     network: 12.5 * GB,
+    host_link: 32.0 * GB,
+    machine: PCIE4_MACHINE,
 };
 
 /// NVIDIA RTX PRO 6000 Blackwell, on PCIe 5.0; one 400 Gb/s link to other machines.
@@ -110,6 +153,8 @@ pub const RTX_PRO_6000: Gpu = Gpu {
     memory_rate: 1792.0 * GB,
     link: 64.0 * GB,
     network: 50.0 * GB,
+    host_link: 64.0 * GB,
+    machine: PCIE5_MACHINE,
 };
 
 /// Every GPU, in the order in which help texts list them.
@@ -127,12 +172,14 @@ pub struct Cluster {
     pub gpus_per_node: usize,
     /// Bytes per second that a machine sends to others.
     pub network: f64,
+    /// Its main memory and disks.
+    pub machine: Machine,
 }
 
 impl Cluster {
-    /// Returns machines of `gpus_per_node` GPUs, with as much network per GPU as usual.
+    /// Returns machines of `gpus_per_node` GPUs, with as much of everything per GPU as usual.
     pub fn of(gpu: Gpu, gpus_per_node: usize) -> Self {
-        let network = gpu.network * gpus_per_node as f64 / USUAL_GPUS_PER_NODE as f64;
-        Cluster { gpu, gpus_per_node, network }
+        let share = gpus_per_node as f64 / USUAL_GPUS_PER_NODE as f64;
+        Cluster { gpu, gpus_per_node, network: share * gpu.network, machine: gpu.machine.times(share) }
     }
 }

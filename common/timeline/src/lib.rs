@@ -20,6 +20,8 @@ pub use clock::{Clock, Span, StepTime};
 pub use cost::Costs;
 pub use efficiency::{Calibration, Efficiency, Software};
 pub use estimate::{Estimate, estimate};
-pub use hardware::{A100, A100_40, Cluster, GPUS, Generation, Gpu, H100, H200, RTX_4090, RTX_PRO_6000};
+pub use hardware::{
+    A100, A100_40, Cluster, GPUS, Generation, Gpu, H100, H200, Machine, RTX_4090, RTX_PRO_6000,
+};
 pub use play::{PredictedRun, is_recordable, play};
 pub use published::{Published, SOURCES};

@@ -1,5 +1,4 @@
-//! Step times that others have published: of decoders, with data parallelism alone, in 16 bits,
-//! with nothing offloaded.
+//! Step times that others have published: of decoders, with data parallelism alone, in 16 bits.
 //!
 //! What the sources leave open is assumed:
 //!
@@ -10,20 +9,24 @@
 //! * MPT's feed-forward layers have two products where this project's have three: their width is
 //!   such that operations and parameters are the same. Norms and activation functions of MPT are
 //!   one kernel each, so its programs count as [`Software::Fused`].
+//! * Offloaded states are DeepSpeed's. Its update ends within its step, and nothing overlaps. A800
+//!   counts as A100. ZenFlow's blog does not name its checkpointing: none.
 
 use crate::efficiency::Software;
 use crate::hardware::{Cluster, GPUS, Gpu};
+use events::Place;
 use model::{Checkpointing, Family, ModelConfig, Wrap};
 use prediction::recipe::{F32, Recipe};
-use prediction::{Job, Stage, Strategy};
+use prediction::{Job, Placement, Stage, Strategy};
 
 /// The runs: source, model, GPU, number of GPUs, Gbit/s of a machine of eight (empty if not
 /// published), tokens per sequence, sequences per micro-batch, micro-batches, the stage's package
-/// or `hybrid` or `shard-grad-op`, recomputed share of a block, software, seconds per step.
+/// or `hybrid` or `shard-grad-op`, recomputed share of a block, software, what is offloaded to main
+/// memory (nothing, the `optimizer`, or all `states`), seconds per step.
 const ROWS: &str = include_str!("../data/published.csv");
 
 /// The sources by the first word of the names that rows use, and where they are.
-pub const SOURCES: [(&str, &str); 6] = [
+pub const SOURCES: [(&str, &str); 8] = [
     (
         "torchtitan",
         "github.com/pytorch/torchtitan, docs/performance.md at 1ea476e9f, and issue 929; github.com/pytorch/ao, \
@@ -38,6 +41,8 @@ pub const SOURCES: [(&str, &str); 6] = [
     ("MaxText", "github.com/NVIDIA/JAX-Toolbox, docs/frameworks/maxtext/README.md at bcbbfa57"),
     ("nanotron", "huggingface.co/spaces/nanotron/ultrascale-playbook, benchmarks of 2025-08"),
     ("llm.q", "github.com/IST-DASLab/llmq, benchmarks at b77d9691"),
+    ("ZenFlow", "github.com/deepspeedai/DeepSpeed, blogs/zenflow-corebinding/README.md at edaa722"),
+    ("chenyaofo", "gist.github.com/chenyaofo/d4cd6a20ab4b95cb3a49491747e2139a, DeepSpeed 0.14.2"),
 ];
 
 /// Name, vocabulary, width, layers, heads, key/value heads, feed-forward width, tied, biases.
@@ -113,6 +118,7 @@ impl Published {
             sharding,
             recomputed,
             software,
+            offload,
             seconds,
         ] = fields[..]
         else {
@@ -139,6 +145,8 @@ impl Published {
             reduce_bucket: (source == "nanotron").then_some(BUCKET),
             converted_gradients: (source == "nanotron" || source.starts_with("torchtitan")).then_some(F32),
             shard_group: strategy.forms_groups().then_some(PER_NODE),
+            placement: placement(offload)?,
+            overlap: offload.is_empty(),
             ..Job::new(config(model)?, stage, gpus.parse().ok()?)
         };
         let network = gigabits.parse().ok().map(|gigabits: f64| gigabits * 1e9 / 8.0);
@@ -151,10 +159,26 @@ impl Published {
         self.source.split(' ').next().unwrap_or(self.source)
     }
 
+    /// True if it offloads states.
+    pub fn offloads(&self) -> bool {
+        self.job.placement.any()
+    }
+
     /// Returns the machines on which it ran, with a usual network if the source does not say.
     pub fn cluster(&self) -> Cluster {
         let usual = Cluster::of(self.gpu, PER_NODE);
         Cluster { network: self.network.unwrap_or(usual.network), ..usual }
+    }
+}
+
+/// Returns where states are stored if `offload` is offloaded.
+fn placement(offload: &str) -> Option<Placement> {
+    let optimizer = Placement { optimizer: Place::Host, ..Placement::default() };
+    match offload {
+        "" => Some(Placement::default()),
+        "optimizer" => Some(optimizer),
+        "states" => Some(Placement { parameters: Place::Host, ..optimizer }),
+        _ => None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use model::Checkpointing;
 use prediction::Job;
+use prediction::recipe::{F32, Recipe};
 
 /// Operations and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -48,6 +49,10 @@ pub(crate) struct LayerWork {
     pub(crate) recomputed: Work,
     /// Bytes that an update reads and writes per element.
     pub(crate) update_bytes: f64,
+    /// The same of the CPU's update, whose norm is computed before.
+    pub(crate) cpu_update_bytes: f64,
+    /// Bytes that the CPU reads and writes per element that it adds to a shard of gradients.
+    pub(crate) added_bytes: f64,
 }
 
 impl LayerWork {
@@ -96,6 +101,8 @@ impl LayerWork {
                 Checkpointing::Block => Work { products: block.products - last_product, ..block },
             },
             update_bytes: update_bytes(job),
+            cpu_update_bytes: cpu_update_bytes(job),
+            added_bytes: added_bytes(job),
         }
     }
 
@@ -111,4 +118,18 @@ fn update_bytes(job: &Job) -> f64 {
     let recipe = &job.recipe;
     let weights = if recipe.master == 0 { 2 * recipe.weights } else { recipe.weights };
     (2 * recipe.optimizer() + weights + 2 * recipe.gradients) as f64
+}
+
+/// Returns the bytes that the CPU's update reads and writes per element: it reads and writes master
+/// weights and moments, reads gradients and writes weights, if these are not the master weights.
+fn cpu_update_bytes(job: &Job) -> f64 {
+    let Recipe { weights, gradients, .. } = job.recipe;
+    let weights = if weights == F32 { 0 } else { weights };
+    (2 * 3 * F32 + gradients + weights) as f64
+}
+
+/// Returns the bytes that adding an element of reduced gradients to its shard reads and writes. The
+/// norm reads the shard once more, while it is in a cache.
+fn added_bytes(job: &Job) -> f64 {
+    (2 * job.recipe.gradients + job.converted_gradients.unwrap_or(job.recipe.gradients)) as f64
 }

@@ -1,13 +1,15 @@
 //! A step of a predicted run does what a run does, in the same order: the same buffers are
 //! allocated and freed, the same collectives issued and waited for, between the same passes.
 
-use events::{CollectiveEvent, Event, EventBatch, Message, Operation, Progress, What};
+use events::event::TransferEvent;
+use events::{Class, CollectiveEvent, Event, EventBatch, Message, Operation, Progress, Route, What};
 use prediction::Stage;
 use screen::app::{App, EventSource};
 use screen::player::{Motion, Player};
 use screen::theme::Theme;
 use screen::timeline::Timeline;
 use screen::{View, view};
+use std::collections::BTreeMap;
 use tests::{STAGES, fixture, recorded, train};
 use timeline::{Calibration, Cluster, Costs, H100, PredictedRun, Software, play};
 
@@ -50,6 +52,13 @@ fn line(what: &What) -> Option<String> {
                 Progress::Started => None,
             }
         }
+        What::Transfer(TransferEvent { progress, route, class, unit, bytes, .. }) => {
+            let what = format!("{bytes} bytes of {class}, {unit}, {route}");
+            match progress {
+                Progress::Finished => Some(format!("wait for {what}")),
+                _ => Some(format!("move {what}")),
+            }
+        }
         What::PassStarted { pass, unit, micro } => Some(format!("begin {pass} of {unit}, {micro}")),
         What::PassFinished { pass, unit, micro } => Some(format!("end {pass} of {unit}, {micro}")),
         _ => None,
@@ -58,20 +67,25 @@ fn line(what: &What) -> Option<String> {
 
 /// Returns a predicted run of `stage` with `flags`.
 fn predicted(stage: Stage, flags: &str) -> PredictedRun {
-    let job = settings::planned::job(stage, &tests::config(flags).unwrap());
-    let costs = Costs::new(&job, Cluster::of(H100, 2), Software::Fused, Calibration::ALL_RUNS.of(&H100));
-    play(&job, &prediction::predict(&job).unwrap(), &costs, 2).unwrap()
+    predicted_steps(stage, flags, 2)
 }
 
-/// A flag of each kind that changes what a rank does, apart from offload.
-const CHOICES: [&str; 4] = [
+fn predicted_steps(stage: Stage, flags: &str, steps: u32) -> PredictedRun {
+    let job = settings::planned::job(stage, &tests::config(flags).unwrap());
+    let costs = Costs::new(&job, Cluster::of(H100, 2), Software::Fused, Calibration::ALL_RUNS.of(&H100));
+    play(&job, &prediction::predict(&job).unwrap(), &costs, steps).unwrap()
+}
+
+/// A flag of each kind that changes what a rank does, apart from offloaded states.
+const CHOICES: [&str; 5] = [
     "",
     "--grad-accum 3 --precision bf16 --wrap module",
     "--checkpoint-activations block --no-overlap",
+    "--checkpoint-activations block --offload-activations cpu",
     "--checkpoint-activations selective --precision fp16 --reduce-bucket 100000 --sub-group-size 10000",
 ];
 
-const ZERO3_CHOICES: [&str; 8] = [
+const ZERO3_CHOICES: [&str; 9] = [
     "--strategy shard-grad-op",
     "--strategy hybrid-shard --shard-group-size 2 --grad-accum 2",
     "--strategy hybrid-shard --shard-group-size 2 --precision bf16",
@@ -80,6 +94,7 @@ const ZERO3_CHOICES: [&str; 8] = [
     "--backward-prefetch post",
     "--backward-prefetch none --wrap parameter",
     "--prefetch-bucket 300000",
+    "--checkpoint-activations block --offload-activations disk --grad-accum 2",
 ];
 
 #[test]
@@ -107,6 +122,56 @@ fn a_step_is_predicted_in_order() {
                 &done[at.saturating_sub(4)..at]
             );
         }
+    }
+}
+
+/// Flags by which states are stored elsewhere, in units of several pieces.
+const STATES: [&str; 8] = [
+    "--offload-optimizer cpu",
+    "--offload-optimizer cpu --precision bf16 --grad-accum 2",
+    "--offload-optimizer disk",
+    "--offload-optimizer disk --precision bf16 --no-overlap",
+    "--offload-optimizer cpu --offload-parameters cpu --grad-accum 2",
+    "--offload-optimizer disk --offload-parameters disk",
+    "--offload-optimizer cpu --offload-parameters disk --precision bf16 --grad-accum 2",
+    "--offload-parameters cpu --offload-buffers 2",
+];
+
+/// Returns the transfers that rank 0 finished in its steps, by route and class, in order.
+fn moved(events: &[Event]) -> BTreeMap<(Route, Class), Vec<(u16, u64)>> {
+    let mut moved: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    let own = events.iter().filter(|event| event.rank == 0).map(|event| &event.what);
+    let steps = own.skip_while(|what| !matches!(what, What::StepStarted { step: 0 }));
+    for what in steps.take_while(|what| !matches!(what, What::StepFinished { step: 2, .. })) {
+        if let What::Transfer(TransferEvent {
+            progress: Progress::Finished, route, class, unit, bytes, ..
+        }) = *what
+        {
+            moved.entry((route, class)).or_default().push((unit, bytes));
+        }
+    }
+    moved
+}
+
+/// Every transfer of a run is predicted, in the order of its route. What overlaps depends on times.
+#[test]
+fn transfers_of_a_run_are_predicted() {
+    let dir = tempfile::tempdir().unwrap();
+    for (stage, flags) in STATES.iter().flat_map(|flags| STAGES.map(|stage| (stage, flags))) {
+        let flags = format!(
+            "--gpus 2 --steps 3 --batch-size 2 --seq-len 32 --threads 1 --sub-group-size 50000 {flags}"
+        );
+        if flags.contains("parameters") && stage != Stage::Zero3 {
+            continue;
+        }
+        let (file, swap) = (dir.path().join("run"), dir.path().join("swap"));
+        std::fs::create_dir_all(&swap).unwrap();
+        let real = format!("{flags} --record {} --offload-dir {}", file.display(), swap.display());
+        let real = if flags.contains("disk") { real } else { format!("{flags} --record {}", file.display()) };
+        train(stage, &real).unwrap();
+        let [real, predicted] =
+            [recorded(&file), predicted_steps(stage, &flags, 3).events].map(|events| moved(&events));
+        assert_eq!(real, predicted, "{stage} {flags}");
     }
 }
 

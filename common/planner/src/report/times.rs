@@ -3,11 +3,12 @@
 use super::{Report, StageReport};
 use crate::Timing;
 use crate::numbers::plain;
+use events::Route;
 use prediction::{InvalidJob, Job, Stage};
 use serde::Serialize;
 use shell::table::Table;
 use timeline::StepTime;
-use timeline::calibration::TypicalError;
+use timeline::calibration::{Kind, TypicalError};
 
 /// The times of a step on one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -32,8 +33,25 @@ pub struct Times {
     pub largest_error: f64,
     /// Whether these estimates use efficiencies that were fitted without the run's own source.
     pub is_held_out: bool,
+    /// What offloaded states depend on; `None` if nothing is offloaded.
+    pub offload: Option<OffloadRates>,
     /// One entry per stage.
     pub stages: Vec<StageTime>,
+}
+
+/// What times of offloaded states depend on, and how far estimates of published runs are off.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct OffloadRates {
+    /// Elements per second that a machine's CPUs update.
+    pub cpu_updates: f64,
+    /// Bytes per second that a machine reads from its disks; `None` if nothing is stored there.
+    pub disk_read: Option<f64>,
+    /// Bytes per second that a machine writes to its disks; `None` if nothing is stored there.
+    pub disk_write: Option<f64>,
+    /// The number of published runs with offloaded states.
+    pub published_runs: usize,
+    /// The largest size of their estimates' errors.
+    pub largest_error: f64,
 }
 
 /// The time of a step in one stage, in seconds.
@@ -51,7 +69,14 @@ pub struct StageTime {
     pub exposed_communication: f64,
     /// All of its collectives.
     pub communication: f64,
-    /// The update.
+    /// Waiting for offloaded states and activations: for transfers and for the CPU.
+    pub exposed_offload: f64,
+    /// The CPU's work.
+    pub cpu: f64,
+    /// Transfers, in the order of their routes: device to main memory and back, main memory to disk
+    /// and back.
+    pub transfers: [f64; Route::ALL.len()],
+    /// The update on the device.
     pub update: f64,
     /// The whole step.
     pub step: f64,
@@ -68,7 +93,8 @@ impl Times {
     /// [`InvalidJob`] if no run can have these numbers.
     pub(super) fn of(base: &Job, timing: &Timing, stages: &[StageReport]) -> Result<Self, InvalidJob> {
         let gpu = timing.cluster.gpu;
-        let TypicalError { gpus, runs, median, largest, is_held_out } = TypicalError::of(gpu.generation);
+        let TypicalError { gpus, runs, median, largest, is_held_out } =
+            TypicalError::of(Kind::On(gpu.generation));
         let time = |report: &StageReport| {
             let fits = report.total <= gpu.memory;
             StageTime::of(&base.with_stage(report.stage), timing, fits)
@@ -84,15 +110,31 @@ impl Times {
             median_error: median,
             largest_error: largest,
             is_held_out,
+            offload: base.placement.any().then(|| OffloadRates::of(base, timing)),
             stages: stages.iter().map(time).collect::<Result<_, _>>()?,
         })
+    }
+}
+
+impl OffloadRates {
+    fn of(job: &Job, timing: &Timing) -> Self {
+        let TypicalError { runs, largest, .. } = TypicalError::of(Kind::Offloaded);
+        let machine = timing.cluster.machine;
+        let on_disk = |rate| job.placement.uses_disk().then_some(rate);
+        OffloadRates {
+            cpu_updates: timing.costs(job).cpu_updates(),
+            disk_read: on_disk(machine.disk_read),
+            disk_write: on_disk(machine.disk_write),
+            published_runs: runs,
+            largest_error: largest,
+        }
     }
 }
 
 impl StageTime {
     fn of(job: &Job, timing: &Timing, fits: bool) -> Result<Self, InvalidJob> {
         let time = timing.step(job)?;
-        let StepTime { compute, recompute, exposed, update, communication } = time;
+        let StepTime { compute, recompute, exposed, offload, update, communication, cpu, transfers } = time;
         let step = time.total();
         let own = (job.batch_size * job.tokens * job.micro_batches) as f64;
         let flops = own * job.config.flops_per_token(job.tokens) as f64;
@@ -103,6 +145,9 @@ impl StageTime {
             recompute,
             exposed_communication: exposed,
             communication,
+            exposed_offload: offload,
+            cpu,
+            transfers,
             update,
             step,
             tokens_per_second: own * job.world_size as f64 / step,
@@ -130,9 +175,22 @@ impl Report {
             table.row("recomputation", of(|stage| stage.recompute).map(seconds));
         }
         table.row("waiting for collectives", of(|stage| stage.exposed_communication).map(seconds));
-        table.row("update", of(|stage| stage.update).map(seconds));
+        if times.offload.is_some() {
+            table.row("waiting for offload", of(|stage| stage.exposed_offload).map(seconds));
+        }
+        let update = if times.offload.is_some() { "update on the GPU" } else { "update" };
+        table.row(update, of(|stage| stage.update).map(seconds));
         table.row("= step", of(|stage| stage.step).map(seconds));
         table.row("collectives, hidden or not", of(|stage| stage.communication).map(seconds));
+        if times.stages.iter().any(|stage| stage.cpu > 0.0) {
+            table.row("CPU, hidden or not", of(|stage| stage.cpu).map(seconds));
+        }
+        for route in Route::ALL {
+            let taken = || times.stages.iter().map(move |stage| stage.transfers[route.index()]);
+            if taken().any(|taken| taken > 0.0) {
+                table.row(format!("{route}, hidden or not"), taken().map(seconds));
+            }
+        }
         let tokens = |rate: f64| events::say::grouped(rate.round() as u64);
         let memory = format!("fits in {} GB", times.memory / 1_000_000_000);
         table.row(memory, times.stages.iter().map(|stage| if stage.fits { "yes" } else { "no" }));
@@ -140,6 +198,26 @@ impl Report {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         table.row("model FLOPs utilization", of(|stage| stage.model_flops_utilization).map(percent));
         Some(table)
+    }
+}
+
+impl OffloadRates {
+    fn notes(&self) -> String {
+        let disks = match (self.disk_read, self.disk_write) {
+            (Some(read), Some(write)) => {
+                let [read, write] = [read, write].map(|rate| plain(rate / 1e9, 3));
+                format!(" Its disks\nread {read} GB/s and write {write}.\n")
+            }
+            _ => "\n".into(),
+        };
+        let billions = plain(self.cpu_updates / 1e9, 2);
+        let (runs, factor) = (self.published_runs, plain(1.0 + self.largest_error, 2));
+        format!(
+            "A machine's CPUs update {billions} billion parameters per second.{disks}\
+             CPUs differ more than GPUs do: fitted to other machines, estimates of {runs} published\n\
+             runs with offloaded states are off by a factor of up to {factor}. --cpu-rate takes what\n\
+             yours reach.\n"
+        )
     }
 }
 
@@ -153,8 +231,9 @@ impl Times {
         let gigabits = plain(self.network * 8.0 / 1e9, 3);
         let network = format!("A machine sends {gigabits} Gbit/s to others.\n");
         let network = if self.crosses_machines { network } else { String::new() };
+        let offload = self.offload.map(|rates| rates.notes()).unwrap_or_default();
         format!(
-            "{network}\
+            "{network}{offload}\
              Times are estimates of 16-bit training, as if memory sufficed. Launches of kernels\n\
              are not counted, so small models take longer. Model FLOPs count masked scores, as\n\
              is usual, and no recomputation. Half of the estimates of {runs} published runs on\n\

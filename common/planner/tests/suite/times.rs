@@ -4,6 +4,7 @@ use events::Recording;
 use planner::cli::run;
 use serde_json::Value;
 use std::process::Command;
+use timeline::{A100, Calibration, Cluster, H100};
 
 fn output(arguments: &str) -> String {
     let arguments = std::iter::once("planner").chain(arguments.split_whitespace());
@@ -21,6 +22,30 @@ fn times_of_every_stage() {
     insta::assert_snapshot!("times_llama3-8b", lines_from(&text, "step on"));
     let slow = output("--model tiny --gpus 2 --checkpoint-activations block --on rtx4090 --software eager");
     insta::assert_snapshot!("times_tiny", lines_from(&slow, "step on"));
+    let flags = "--checkpoint-activations block --offload-activations cpu --offload-optimizer disk";
+    let offloaded = output(&format!("--model llama2-7b --gpus 4 --on h100 {flags}"));
+    insta::assert_snapshot!("times_offloaded", lines_from(&offloaded, "step on"));
+}
+
+/// The rates of places are a machine's: a faster CPU makes a step shorter that waits for it.
+#[test]
+fn rates_of_places_change_what_waits_for_them() {
+    let zero3 = |more: &str| {
+        let flags = "--model llama2-7b --gpus 4 --on a100 --json";
+        let json: Value = serde_json::from_str(&output(&format!("{flags} {more}"))).unwrap();
+        (json["times"]["stages"][3].clone(), json["times"]["offload"].clone())
+    };
+    let part = |stage: &Value, name: &str| stage[name].as_f64().unwrap();
+    let (slow, rates) = zero3("--offload-optimizer cpu --cpu-rate 28");
+    assert_eq!((part(&rates, "cpu_updates"), &rates["disk_read"]), (1e9, &Value::Null));
+    let (fast, _) = zero3("--offload-optimizer cpu --cpu-rate 280");
+    assert!((part(&slow, "cpu") / part(&fast, "cpu") - 10.0).abs() < 1e-9, "{slow} {fast}");
+    assert!(part(&slow, "exposed_offload") > 9.0 * part(&fast, "exposed_offload"), "{slow} {fast}");
+    let (disk, rates) = zero3("--offload-optimizer disk --disk-read 7 --disk-write 1");
+    assert_eq!([part(&rates, "disk_read"), part(&rates, "disk_write")], [7e9, 1e9]);
+    assert!(part(&disk, "step") > 80.0, "12 bytes per parameter leave at 1 GB/s: {disk}");
+    let (none, rates) = zero3("");
+    assert_eq!((part(&none, "exposed_offload"), rates), (0.0, Value::Null));
 }
 
 #[test]
@@ -28,7 +53,7 @@ fn published_runs() {
     insta::assert_snapshot!("published", output("--published"));
     let runs: Value = serde_json::from_str(&output("--published --json")).unwrap();
     let runs = runs.as_array().unwrap();
-    assert_eq!(runs.len(), 292);
+    assert_eq!(runs.len(), 298);
     let model = |run: &Value| run["model"] == "llama3-70b" && run["gpus"] == 64;
     assert_eq!(runs.iter().find(|run| model(run)).unwrap()["measured"], 24.7492);
 }
@@ -58,7 +83,8 @@ fn json_has_the_parts() {
 fn what_cannot_be_timed_is_refused() {
     let cases = [
         "--params 7e9 --on h100",
-        "--model tiny --on h100 --offload-optimizer cpu",
+        "--model tiny --on h100 --cpu-rate 0",
+        "--model tiny --disk-read 3",
         "--model tiny --on h100 --recipe fp32",
         "--model tiny --on h1000",
         "--model tiny --on h100 --network 0",
@@ -100,4 +126,20 @@ fn a_predicted_run_is_recorded() {
     assert_eq!(failed.status.code(), Some(1));
     assert!(said.starts_with("error: cannot create the recording") && said.contains("nowhere"), "{said}");
     assert_eq!(failed.stdout, b"");
+}
+
+/// The defaults in the help text are those of the machines.
+#[test]
+fn help_names_the_usual_rates() {
+    let help = output("--help").split_whitespace().collect::<Vec<_>>().join(" ");
+    let [old, new] = [A100, H100].map(|gpu| {
+        let machine = Cluster::of(gpu, 1).machine;
+        let cpu = Calibration::ALL_RUNS.of(&gpu).cpu * machine.memory_rate;
+        [cpu, machine.disk_read, machine.disk_write].map(|rate| rate / 1e9)
+    });
+    let cpu = format!("{:.1} per GPU with PCIe 4.0, {:.1} with PCIe 5.0]", old[0], new[0]);
+    let disks = [1, 2].map(|at| format!("{} per GPU with PCIe 4.0, {} with PCIe 5.0]", old[at], new[at]));
+    for text in [cpu, disks.concat()] {
+        assert!(text.split_inclusive(']').all(|text| help.contains(text)), "{text} in {help}");
+    }
 }

@@ -1,13 +1,14 @@
 //! The walk of offloaded states: those stored in main memory or on disk, the buffers through which
 //! they pass, and the weights gathered in main memory.
 
-use super::{Walk, sharing};
+use super::{GradientsInFlight, Walk, sharing};
 use crate::ledger::Allocation;
 use crate::offload::{EqualBuffers, STATES, Slices, pages};
-use crate::phases::Accumulate;
 use crate::placement::{MIN_STREAM_PIECES, STREAM_BUFFER, STREAM_BUFFERS, Saving};
+use crate::rank::{Begins, Cargo};
 use crate::recipe::F32;
 use crate::reduce::UnitGradients;
+use crate::script::CpuTask;
 use events::{Class, Operation, Place, Route};
 use model::TrainingState;
 
@@ -57,7 +58,7 @@ impl Walk<'_> {
         self.pass_through_memory(Route::HostToDisk, &writes);
     }
 
-    /// Moves buffers over `route` through main memory, one at a time.
+    /// Moves buffers over `route` through main memory, one at a time. They are counted alone.
     fn pass_through_memory(&mut self, route: Route, buffers: &[EqualBuffers]) {
         for &EqualBuffers { times, bytes } in buffers {
             let staged = self.rank.allocate_in(Place::Host, Class::Workspace, bytes);
@@ -70,18 +71,31 @@ impl Walk<'_> {
     /// gradients of one unit are in flight at a time.
     pub(super) fn send_gradients(&mut self, part: UnitGradients, full: Option<Allocation>) {
         self.wait_for_gradients();
-        let bytes = self.offload.reduced_bytes(part.unit);
+        let (unit, bytes) = (part.unit, self.offload.reduced_bytes(part.unit));
         let sent = self.rank.allocate(Class::Workspace, bytes);
         self.rank.free_all(full);
-        self.gradients_in_flight = Some((sent, self.rank.allocate_in(Place::Host, Class::Workspace, bytes)));
-        self.rank.counter.transfers.count(Route::DeviceToHost, bytes);
+        let arrived = self.rank.allocate_in(Place::Host, Class::Workspace, bytes);
+        let cargo = Cargo { route: Route::DeviceToHost, class: Class::Gradients, unit, bytes };
+        let crossing = self.rank.transfer(cargo, Begins::Now, &[]);
+        self.gradients_in_flight = Some(GradientsInFlight { unit, crossing, sent, arrived });
     }
 
     /// Adds the gradients that have arrived to their shard.
     pub(super) fn wait_for_gradients(&mut self) {
-        if let Some((sent, arrived)) = self.gradients_in_flight.take() {
+        if let Some(GradientsInFlight { unit, crossing, sent, arrived }) = self.gradients_in_flight.take() {
+            let elements = self.offload.units[unit].gradients;
+            let after = [crossing.end()];
+            self.rank.wait(crossing);
             self.rank.free(sent);
+            self.gradients_added = Some(self.rank.on_cpu(CpuTask::AddGradients, (unit, elements), &after));
             self.rank.free(arrived);
+        }
+    }
+
+    /// Waits until the CPU has added all gradients.
+    pub(super) fn wait_for_sums(&mut self) {
+        if let Some(added) = self.gradients_added.take() {
+            self.rank.wait(added);
         }
     }
 
@@ -95,30 +109,6 @@ impl Walk<'_> {
                 slots.count * slots.bytes_in_memory,
             ));
         }
-    }
-
-    /// Updates the rank's slice of each unit, piece by piece, and gathers units that it holds in
-    /// full. The transfers of offloaded states include those that were read ahead. The CPU's update
-    /// has its slots from the start.
-    pub(super) fn update(&mut self) {
-        let slots = self.offload.update_slots();
-        let bytes_in_memory = if self.offload.updates_on_device() { slots.bytes_in_memory } else { 0 };
-        let in_memory = self.rank.allocate_in(Place::Host, Class::Workspace, slots.count * bytes_in_memory);
-        let on_device = self.rank.allocate(Class::Workspace, slots.count * slots.bytes_on_device);
-        for (unit, slices) in self.offload.units.iter().enumerate() {
-            self.rank.counter.transfers.add(&self.offload.updates(slices), 1);
-            let mut piece = 0;
-            for pieces in self.offload.pieces(slices.optimizer) {
-                for _ in 0..pieces.times {
-                    self.rank.update(unit, piece, pieces.elements);
-                    piece += 1;
-                }
-            }
-            self.updated.push(&mut self.rank, unit);
-        }
-        self.updated.finish(&mut self.rank);
-        self.rank.free(in_memory);
-        self.rank.free(on_device);
     }
 
     /// Allocates, until the end, the buffers for saving the rank's part of a checkpoint: one for a

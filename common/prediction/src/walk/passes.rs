@@ -31,7 +31,7 @@ impl Walk<'_> {
             let checkpointing = self.job.checkpointing;
             let (kept, out) = self.sizes.block_forward(&mut self.rank, x, checkpointing);
             x = out;
-            blocks.push(self.offload_input(kept));
+            blocks.push(self.offload_input(layer - 1, kept));
             self.rank.end();
             self.leave(layer);
         }
@@ -79,6 +79,9 @@ impl Walk<'_> {
             self.rank.end();
             self.finish_backward(layer, last_micro_batch);
         }
+        if last_micro_batch && self.offload.continues_in_forward() {
+            self.rank.wait_for_update(None);
+        }
         self.acquire(0);
         self.compute(Pass::Backward, 0);
         self.acquire_gradients(0);
@@ -118,7 +121,11 @@ impl Walk<'_> {
     /// Acquires the full parameters of every unit that `layer` needs.
     fn acquire(&mut self, layer: usize) {
         self.rank.enter(Moment::Layer(self.pass, self.kind(layer)));
+        let may_update = self.pass == Pass::Forward && self.offload.continues_in_forward();
         for &unit in &self.partition.needs[layer] {
+            if may_update && !self.parameters.gathers(unit) {
+                self.rank.wait_for_update(Some(unit));
+            }
             self.parameters.acquire(&mut self.rank, unit);
         }
     }

@@ -1,10 +1,10 @@
 //! What overlaps: the streams of one rank, by hand.
 
-use events::{Operation, Pass};
-use model::ModelConfig;
-use prediction::{Among, Issued, Job, Stage};
+use events::{Class, Operation, Pass, Place, Route};
+use model::{Checkpointing, ModelConfig};
+use prediction::{After, Among, CpuTask, CpuWork, Issued, Job, Moved, Placement, Recipe, Stage};
 use timeline::{
-    A100, Calibration, Clock, Cluster, Costs, Efficiency, Gpu, Software, Span, StepTime, estimate,
+    A100, Calibration, Clock, Cluster, Costs, Efficiency, Gpu, Machine, Software, Span, StepTime, estimate,
 };
 
 /// Collectives take a second per byte of each rank's slice.
@@ -17,7 +17,7 @@ fn costs() -> Costs {
 
 fn gather(number: usize, among: Among) -> Issued {
     let (operation, units) = (Operation::AllGather, Default::default());
-    Issued { number, among, operation, units, elements: vec![4], bytes: 4 }
+    Issued { number, among, operation, units, elements: vec![4], bytes: 4, after: Vec::new() }
 }
 
 #[test]
@@ -43,6 +43,93 @@ fn collectives_of_one_group_take_turns_and_those_of_two_do_not() {
     assert_eq!(clock.issue(&costs, &gather(2, Among::Neighbours(2))), Span { from: 0.0, to: 2.0 });
 }
 
+/// A link to main memory takes a second per byte; so does the CPU per element that it updates.
+fn offloading() -> Costs {
+    let machine = Machine { memory_rate: 1.0, cpu_rate: Some(28.0), disk_read: 1.0, disk_write: 0.5 };
+    let gpu = Gpu { host_link: 1.0, link: 1.0, ..A100 };
+    let job = Job { recipe: Recipe::MIXED, ..Job::new(ModelConfig::tiny(), Stage::Zero3, 1) };
+    let efficiency = Efficiency { host_link: 1.0, ..Calibration::USUAL.of(&gpu) };
+    let cluster = Cluster { machine, ..Cluster::of(gpu, 1) };
+    Costs::new(&job, cluster, Software::Fused, efficiency)
+}
+
+fn moved(number: usize, route: Route, bytes: u64, after: &[After]) -> Moved {
+    let (class, after) = (Class::Parameters, after.to_vec());
+    Moved { number, route, class, unit: 0, bytes, after, ahead: false }
+}
+
+fn updated(number: usize, elements: u64, after: &[After]) -> CpuWork {
+    let (task, after) = (CpuTask::Update { piece: 0 }, after.to_vec());
+    CpuWork { number, task, unit: 0, elements, after }
+}
+
+#[test]
+fn a_piece_is_read_updated_and_written_in_turn() {
+    let (costs, mut clock) = (offloading(), Clock::default());
+    clock.compute(Pass::Forward, 1.0);
+    let span = |from, to| Span { from, to };
+    assert_eq!(clock.transfer(&costs, &moved(0, Route::DiskToHost, 2, &[])), span(1.0, 3.0));
+    // The next piece is read while this one is updated.
+    assert_eq!(clock.transfer(&costs, &moved(1, Route::DiskToHost, 2, &[])), span(3.0, 5.0));
+    assert_eq!(clock.on_cpu(&costs, &updated(2, 1, &[After::Action(0)])), span(3.0, 4.0));
+    assert_eq!(clock.on_cpu(&costs, &updated(3, 1, &[After::Action(1)])), span(5.0, 6.0));
+    assert_eq!(clock.transfer(&costs, &moved(4, Route::HostToDisk, 2, &[After::Action(2)])), span(4.0, 8.0));
+    assert_eq!(
+        clock.transfer(&costs, &moved(5, Route::HostToDevice, 1, &[After::Action(3)])),
+        span(6.0, 7.0)
+    );
+    clock.updated(0, &[5], &[4]);
+    // Parameters may be used before states are written.
+    assert_eq!((clock.wait_for_update(Some(0)), clock.now), (6.0, 7.0));
+    assert_eq!((clock.wait_for_update(None), clock.now), (1.0, 8.0));
+    assert_eq!((clock.time.offload, clock.time.cpu, clock.time.transfers), (7.0, 2.0, [0.0, 1.0, 4.0, 4.0]));
+    assert_eq!(clock.time.total(), clock.now);
+}
+
+/// What is read ahead begins before the rank's computation has come to it, and an all-gather of it
+/// waits for offloaded states first.
+#[test]
+fn what_is_read_ahead_does_not_wait_for_computation() {
+    let (costs, mut clock) = (offloading(), Clock::default());
+    clock.compute(Pass::Forward, 5.0);
+    let fetch = Moved { ahead: true, ..moved(0, Route::HostToDevice, 7, &[]) };
+    assert_eq!(clock.transfer(&costs, &fetch), Span { from: 0.0, to: 7.0 });
+    let gather = Issued { after: vec![After::Action(0)], ..gather(1, Among::World) };
+    clock.issue(&costs, &gather);
+    clock.wait(1);
+    assert_eq!((clock.time.offload, clock.now), (2.0, 7.0));
+}
+
+/// A step of offloaded states takes as long as its slowest stream, if that is slow enough.
+#[test]
+fn the_slowest_place_decides() {
+    let (host, disk) = (Place::Host, Place::Disk);
+    for (optimizer, parameters, activations) in [(host, host, host), (disk, disk, disk), (disk, host, host)] {
+        let placement = Placement { optimizer, parameters, activations, ..Placement::default() };
+        let checkpointing = Checkpointing::Block;
+        let config = ModelConfig::preset("smollm2-135m").unwrap();
+        let recipe = Recipe::MIXED;
+        let job = Job { placement, checkpointing, recipe, ..Job::new(config, Stage::Zero3, 2) };
+        let moved = prediction::predict(&job).unwrap().ranks[0].transfers.step;
+        for route in Route::ALL {
+            let mut cluster = Cluster::of(A100, 2);
+            match route {
+                Route::DiskToHost => cluster.machine.disk_read = 1e6,
+                Route::HostToDisk => cluster.machine.disk_write = 1e6,
+                _ => cluster.gpu.host_link = 1e6,
+            }
+            let costs = Costs::new(&job, cluster, Software::Fused, Calibration::ALL_RUNS.of(&A100));
+            let time = estimate(&job, &costs).unwrap();
+            let busy = costs.transfer(route, moved.bytes(route));
+            assert!((time.transfers[route.index()] / busy - 1.0).abs() < 1e-9 || busy == 0.0, "{route}");
+            let longest = time.transfers.into_iter().fold(0.0, f64::max);
+            assert!(time.total() >= longest, "{route}: {time:?}");
+            // Ends of a pipeline do not overlap.
+            assert!(time.total() < 1.5 * longest || busy == 0.0, "{placement:?}, {route}: {time:?}");
+        }
+    }
+}
+
 /// Micro-batches after the third take as long as the third, also where the network is so slow that
 /// collectives queue.
 #[test]
@@ -62,10 +149,16 @@ fn many_micro_batches_are_extrapolated_exactly() {
                 let job = Job { micro_batches, ..job.clone() };
                 let costs = Costs::new(&job, cluster, Software::Eager, Calibration::ALL_RUNS.of(&A100));
                 let mut clock = Clock::default();
-                let [_, step] = prediction::scripts(&job).unwrap();
-                clock.run(&costs, &step);
+                clock.run(&costs, &prediction::scripts(&job).unwrap().step);
                 let parts = |time: StepTime| {
-                    [time.compute, time.recompute, time.exposed, time.update, time.communication]
+                    [
+                        time.compute,
+                        time.recompute,
+                        time.exposed,
+                        time.offload,
+                        time.update,
+                        time.communication,
+                    ]
                 };
                 let walked = parts(clock.time);
                 for (walked, found) in walked.into_iter().zip(parts(estimate(&job, &costs).unwrap())) {

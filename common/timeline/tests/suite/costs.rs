@@ -1,9 +1,9 @@
 //! Costs by hand, with efficiencies of 1.
 
-use events::{Operation, Pass};
+use events::{Operation, Pass, Route};
 use model::{Checkpointing, LayerKind, ModelConfig};
-use prediction::{Among, Issued, Job, Recipe, Stage, Strategy};
-use timeline::{A100, Cluster, Costs, Efficiency, Gpu, Software};
+use prediction::{Among, CpuTask, CpuWork, Issued, Job, Recipe, Stage, Strategy};
+use timeline::{A100, Cluster, Costs, Efficiency, Gpu, Machine, Software};
 
 const PERFECT: Efficiency = Efficiency {
     products: 1.0,
@@ -11,6 +11,8 @@ const PERFECT: Efficiency = Efficiency {
     memory: 1.0,
     link: 1.0,
     network: 1.0,
+    host_link: 1.0,
+    cpu: 1.0,
     hop: 1.0,
     eager_passes: 3.0,
 };
@@ -27,7 +29,7 @@ fn job(ranks: usize) -> Job {
 }
 
 fn costs(gpu: Gpu, ranks: usize, per_node: usize, software: Software) -> Costs {
-    let cluster = Cluster { gpu, gpus_per_node: per_node, network: 8.0 };
+    let cluster = Cluster { network: 8.0, ..Cluster::of(gpu, per_node) };
     Costs::new(&job(ranks), cluster, software, PERFECT)
 }
 
@@ -64,7 +66,7 @@ fn eager_programs_move_more() {
 fn backward_recomputes_what_forward_did_not_keep() {
     let recomputed = |checkpointing, gpu| {
         let job = Job { checkpointing, ..job(4) };
-        let cluster = Cluster { gpu, gpus_per_node: 8, network: 8.0 };
+        let cluster = Cluster { network: 8.0, ..Cluster::of(gpu, 8) };
         Costs::new(&job, cluster, Software::Fused, PERFECT).pass(Pass::Recompute, LayerKind::Block(0))
     };
     let (compute, memory) = (gpu(1.0, f64::INFINITY), gpu(f64::INFINITY, 1.0));
@@ -89,7 +91,7 @@ fn products_wait_for_their_weights() {
 #[test]
 fn an_update_reads_and_writes_states() {
     let costs = |recipe| {
-        let cluster = Cluster { gpu: gpu(1.0, 1.0), gpus_per_node: 8, network: 8.0 };
+        let cluster = Cluster { network: 8.0, ..Cluster::of(gpu(1.0, 1.0), 8) };
         Costs::new(&Job { recipe, ..job(4) }, cluster, Software::Fused, PERFECT)
     };
     // Master weights and moments, read and written; the weights, written; gradients, read twice.
@@ -100,14 +102,14 @@ fn an_update_reads_and_writes_states() {
 
 fn collective(among: Among, operation: Operation, bytes: u64) -> Issued {
     let units = Default::default();
-    Issued { number: 0, among, operation, units, elements: vec![bytes], bytes }
+    Issued { number: 0, among, operation, units, elements: vec![bytes], bytes, after: Vec::new() }
 }
 
 /// A hop takes a second; a link moves 10 bytes per second, a machine sends 8.
 #[test]
 fn collectives_cross_their_slowest_link() {
     let time = |ranks, per_node, among, operation| {
-        let cluster = Cluster { gpu: gpu(1.0, 1.0), gpus_per_node: per_node, network: 8.0 };
+        let cluster = Cluster { network: 8.0, ..Cluster::of(gpu(1.0, 1.0), per_node) };
         let neighbours = match among {
             Among::World => None,
             Among::Neighbours(size) | Among::Across(size) => Some(size as usize),
@@ -137,4 +139,27 @@ fn collectives_cross_their_slowest_link() {
 fn machines_with_fewer_gpus_have_less_network() {
     assert_eq!(Cluster::of(A100, 8).network, A100.network);
     assert_eq!(Cluster::of(A100, 2).network, A100.network / 4.0);
+    assert_eq!(Cluster::of(A100, 2).machine.disk_read, A100.machine.disk_read / 4.0);
+}
+
+/// Two ranks share a machine's CPUs and disks, and have a link to main memory each.
+#[test]
+fn transfers_and_the_cpus_work() {
+    let machine = Machine { memory_rate: 300.0, cpu_rate: None, disk_read: 20.0, disk_write: 10.0 };
+    let gpu = Gpu { host_link: 5.0, ..gpu(1.0, 1.0) };
+    let costs = |machine| {
+        let cluster = Cluster { machine, ..Cluster::of(gpu, 8) };
+        Costs::new(&job(2), cluster, Software::Fused, PERFECT)
+    };
+    let seconds = Route::ALL.map(|route| costs(machine).transfer(route, 40));
+    assert_eq!(seconds, [8.0, 8.0, 8.0, 4.0]);
+    let work = |task, machine| {
+        let work = CpuWork { number: 0, task, unit: 0, elements: 15, after: Vec::new() };
+        costs(machine).on_cpu(&work)
+    };
+    // Master weights and moments, read and written; gradients, read; weights, written.
+    let update = CpuTask::Update { piece: 0 };
+    assert_eq!(work(update, machine), 15.0 * (2.0 * 12.0 + 2.0 + 2.0) / 150.0);
+    assert_eq!(work(update, Machine { cpu_rate: Some(28.0), ..machine }), 15.0 * 2.0);
+    assert_eq!(work(CpuTask::AddGradients, machine), 15.0 * (2.0 * 2.0 + 2.0) / 150.0);
 }

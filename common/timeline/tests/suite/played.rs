@@ -1,8 +1,8 @@
 //! A predicted run: what its events add up to.
 
-use events::{CatchUp, Class, Operation, What};
+use events::{CatchUp, Class, Operation, Place, Route, What};
 use model::{Checkpointing, ModelConfig};
-use prediction::{Job, Stage, predict};
+use prediction::{Job, PerPhase, Placement, RunCounts, Stage, Transfers, predict};
 use timeline::{Calibration, Cluster, Costs, H100, PredictedRun, Software, estimate, play};
 
 fn job(stage: Stage) -> Job {
@@ -40,6 +40,59 @@ fn events_add_up_to_the_prediction() {
             }
         }
     }
+}
+
+fn offloading(stage: Stage, optimizer: Place, parameters: Place) -> Job {
+    let activations = Place::Host;
+    let placement = Placement { optimizer, parameters, activations, ..Placement::default() };
+    Job { placement, ..job(stage) }
+}
+
+/// Every transfer of every place, and the peaks there. The last step ends its own update.
+#[test]
+fn offloaded_states_add_up_to_the_prediction() {
+    let (device, host, disk) = (Place::Device, Place::Host, Place::Disk);
+    for (stage, optimizer, parameters) in [
+        (Stage::Ddp, host, device),
+        (Stage::Zero2, disk, device),
+        (Stage::Zero3, host, host),
+        (Stage::Zero3, disk, disk),
+        (Stage::Zero3, device, disk),
+    ] {
+        let job = offloading(stage, optimizer, parameters);
+        let prediction = predict(&job).unwrap();
+        let PredictedRun { header, events } = play(&job, &prediction, &costs(&job), 3).unwrap();
+        let mut state = CatchUp::new(4, header.units.len());
+        events.iter().for_each(|event| state.apply(event));
+        let counts = RunCounts { steps: 3, fresh_starts: 1, ..RunCounts::default() };
+        for (now, predicted) in state.snapshot.ranks.iter().zip(&prediction.ranks) {
+            let phases = PerPhase { setup: Transfers::default(), ..predicted.transfers };
+            for route in Route::ALL {
+                let moved = now.transfers.moved.bytes[route.index()];
+                assert_eq!(moved, phases.total(counts).bytes(route), "{stage}, {route}");
+            }
+            assert!(now.transfers.flights.is_empty(), "{stage}");
+            let predicted = [&predicted.memory, &predicted.host, &predicted.disk];
+            for (place, predicted) in Place::ALL.into_iter().zip(predicted) {
+                assert_eq!(now.peak_in(place), predicted.total_peak, "{stage}, {place}");
+            }
+        }
+    }
+}
+
+/// Between the first step, which waits for no update, and the last, which ends its own.
+#[test]
+fn steps_that_update_offloaded_states_take_what_the_estimate_says() {
+    let job = offloading(Stage::Zero3, Place::Disk, Place::Host);
+    let expected = estimate(&job, &costs(&job)).unwrap().total();
+    let run = play(&job, &predict(&job).unwrap(), &costs(&job), 6).unwrap();
+    let steps = run.events.iter().filter(|event| event.rank == 0).filter_map(|event| match event.what {
+        What::StepFinished { seconds, .. } => Some(seconds / expected),
+        _ => None,
+    });
+    let steps: Vec<f64> = steps.collect();
+    assert!(steps[0] < 0.9 && steps[5] > 1.1, "{steps:?}");
+    steps[3..5].iter().for_each(|step| assert!((step - 1.0).abs() < 1e-9, "{steps:?}"));
 }
 
 #[test]

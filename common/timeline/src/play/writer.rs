@@ -1,0 +1,319 @@
+//! Writes what the ranks do as events.
+
+use crate::clock::{Clock, Span};
+use crate::cost::Costs;
+use events::event::TransferEvent;
+use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, What};
+use prediction::{Action, Among, CpuTask, CpuWork, Issued, Job, Moved, Prediction};
+use std::collections::{BTreeMap, VecDeque};
+
+const NANOSECONDS: f64 = 1e9;
+
+/// A collective that is issued and not waited for yet.
+struct Flight {
+    issued: Issued,
+    sequence: u64,
+}
+
+/// A transfer that is issued and not waited for yet.
+struct Crossing {
+    moved: Moved,
+    sequence: u64,
+    span: Span,
+}
+
+/// A pass: what, over which unit, and the micro-batch or piece.
+type PassOf = (Pass, u16, u16);
+
+/// Writes what the ranks do as events.
+pub(super) struct EventWriter<'a> {
+    job: &'a Job,
+    costs: &'a Costs,
+    pub(super) clock: Clock,
+    pub(super) events: Vec<Event>,
+    /// The number of collectives that each group has issued.
+    issued: BTreeMap<Among, u64>,
+    flights: BTreeMap<usize, Flight>,
+    /// Payload bytes per rank and operation.
+    sent: Vec<[u64; Operation::ALL.len()]>,
+    crossings: BTreeMap<usize, Crossing>,
+    /// The number of transfers so far.
+    transfers: u64,
+    /// The CPU's updates that are not shown yet, in order.
+    cpu_updates: VecDeque<(PassOf, Span)>,
+    micro: u16,
+    /// The pass that has begun.
+    pass: Option<PassOf>,
+}
+
+impl<'a> EventWriter<'a> {
+    pub(super) fn new(job: &'a Job, costs: &'a Costs) -> Self {
+        EventWriter {
+            job,
+            costs,
+            clock: Clock::default(),
+            events: Vec::new(),
+            issued: BTreeMap::new(),
+            flights: BTreeMap::new(),
+            sent: vec![[0; Operation::ALL.len()]; job.world_size],
+            crossings: BTreeMap::new(),
+            transfers: 0,
+            cpu_updates: VecDeque::new(),
+            micro: 0,
+            pass: None,
+        }
+    }
+
+    /// Emits an event on each rank.
+    fn emit(&mut self, seconds: f64, what: impl Fn(usize) -> What) {
+        let at = (seconds * NANOSECONDS) as u64;
+        let ranks = 0..self.job.world_size;
+        self.events.extend(ranks.map(|rank| Event { at, rank: rank as u32, what: what(rank) }));
+    }
+
+    /// Emits the same event on each rank, now.
+    pub(super) fn at_once(&mut self, what: What) {
+        self.emit(self.clock.now, |_| what.clone());
+    }
+
+    /// Returns the number of `rank`'s group: the world, then the groups in the order in which ranks
+    /// form them.
+    fn group(&self, among: Among, rank: usize) -> u16 {
+        let (size, ranks) = (self.group_size(), self.job.world_size);
+        let group = match among {
+            Among::World => 0,
+            Among::Neighbours(_) => 1 + rank / size,
+            Among::Across(_) => 1 + ranks / size + rank % size,
+        };
+        group as u16
+    }
+
+    /// Returns the number of neighbours in a group.
+    fn group_size(&self) -> usize {
+        self.job.secondary_shards.unwrap_or(self.job.sharing_ranks())
+    }
+
+    pub(super) fn join_groups(&mut self) {
+        let (size, ranks) = (self.group_size(), self.job.world_size);
+        let join = |writer: &mut Self, among, members: &dyn Fn(usize) -> Vec<u32>| {
+            let joined = |rank| What::Joined { group: writer.group(among, rank), ranks: members(rank) };
+            let joined: Vec<What> = (0..ranks).map(joined).collect();
+            writer.emit(0.0, |rank| joined[rank].clone());
+        };
+        if size < ranks {
+            let first = |rank: usize| (rank - rank % size) as u32;
+            join(self, Among::Neighbours(size as u64), &|rank| {
+                (first(rank)..first(rank) + size as u32).collect()
+            });
+        }
+        if self.job.strategy.forms_groups() {
+            let across = |rank: usize| (rank % size..ranks).step_by(size).map(|rank| rank as u32);
+            join(self, Among::Across(size as u64), &|rank| across(rank).collect());
+        }
+    }
+
+    /// Does what a script says.
+    pub(super) fn act(&mut self, script: &[Action]) {
+        self.clock.begin();
+        let mut rest = script.iter();
+        while let Some(action) = rest.next() {
+            match action {
+                &Action::Begin { pass, unit, layer } => {
+                    let is_memory = |action: &&Action| matches!(action, Action::Memory { .. });
+                    let within = rest.as_slice().iter().take_while(is_memory).count();
+                    let (within, after) = rest.as_slice().split_at(within);
+                    rest = after.iter();
+                    self.begin((pass, unit, self.micro));
+                    self.compute(pass, self.costs.pass(pass, layer), within);
+                }
+                Action::End => self.end(),
+                &Action::Update { unit, piece, elements } => {
+                    self.begin((Pass::Step, unit, piece));
+                    self.compute(Pass::Step, self.costs.update(elements), &[]);
+                    self.end();
+                }
+                Action::Issue(issued) => self.issue(issued),
+                Action::Transfer(moved) => self.transfer(moved),
+                Action::OnCpu(work) => self.on_cpu(work),
+                &Action::Wait { number } => self.wait(number),
+                Action::Updated { unit, parameters, others } => {
+                    self.clock.updated(*unit, parameters, others);
+                }
+                &Action::WaitForUpdate { unit } => self.wait_for_update(unit),
+                &Action::MicroBatch { number } => self.micro = number,
+                &Action::Memory { place, class, delta, live } => {
+                    self.at_once(What::Memory { place, class, delta, live });
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, of: PassOf) {
+        let (pass, unit, micro) = of;
+        self.at_once(What::PassStarted { pass, unit, micro });
+        self.pass = Some(of);
+    }
+
+    fn end(&mut self) {
+        if let Some((pass, unit, micro)) = self.pass.take() {
+            self.at_once(What::PassFinished { pass, unit, micro });
+        }
+    }
+
+    /// Computes for `seconds`, and spreads over them what is allocated and freed.
+    fn compute(&mut self, pass: Pass, seconds: f64, within: &[Action]) {
+        let from = self.clock.now;
+        let part = seconds / (within.len() + 1) as f64;
+        for (number, action) in (1..).zip(within) {
+            if let &Action::Memory { place, class, delta, live } = action {
+                self.emit(from + part * f64::from(number), |_| What::Memory { place, class, delta, live });
+            }
+        }
+        self.clock.compute(pass, seconds);
+    }
+
+    fn transfer(&mut self, moved: &Moved) {
+        // A run issues it when its buffer is free.
+        let reached = if moved.ahead { 0.0 } else { self.clock.now };
+        let issued = self.clock.end_of(&moved.after).max(reached);
+        let span = self.clock.transfer(self.costs, moved);
+        let crossing = Crossing { moved: moved.clone(), sequence: self.transfers, span };
+        self.transfers += 1;
+        self.emit_transfer(issued, &crossing, Progress::Issued, 0.0);
+        self.crossings.insert(moved.number, crossing);
+    }
+
+    /// Emits an event of a transfer for which the rank was idle for `idle` seconds.
+    /// [`count_moved`] fills in the bytes so far.
+    fn emit_transfer(&mut self, at: f64, crossing: &Crossing, progress: Progress, idle: f64) {
+        let Crossing { moved, sequence, span } = crossing;
+        let before = |time: f64| match progress {
+            Progress::Finished => ((at - time) * NANOSECONDS) as u64,
+            _ => 0,
+        };
+        let event = TransferEvent {
+            progress,
+            sequence: *sequence,
+            route: moved.route,
+            class: moved.class,
+            unit: moved.unit,
+            bytes: moved.bytes,
+            moved: 0,
+            began: before(span.from),
+            ended: before(span.to),
+            exposed: (idle * NANOSECONDS) as u64,
+        };
+        self.emit(at, |_| What::Transfer(event));
+    }
+
+    /// Ends the transfers for which the rank does not wait, each when it arrives.
+    pub(super) fn end_transfers(&mut self) {
+        for crossing in std::mem::take(&mut self.crossings).into_values() {
+            self.emit_transfer(crossing.span.to, &crossing, Progress::Finished, 0.0);
+        }
+    }
+
+    fn on_cpu(&mut self, work: &CpuWork) {
+        let span = self.clock.on_cpu(self.costs, work);
+        if let CpuTask::Update { piece } = work.task {
+            self.cpu_updates.push_back(((Pass::Step, work.unit, piece), span));
+        }
+    }
+
+    pub(super) fn wait_for_update(&mut self, unit: Option<u16>) {
+        let idle = self.clock.wait_for_update(unit);
+        self.show_cpu(idle);
+    }
+
+    /// Shows what the CPU has updated in the last `idle` seconds, in which the device computed
+    /// nothing. While both compute, a screen shows what the device does.
+    fn show_cpu(&mut self, idle: f64) {
+        let (from, to) = (self.clock.now - idle, self.clock.now);
+        while let Some(&((pass, unit, micro), span)) = self.cpu_updates.front() {
+            let (began, ended) = (span.from.max(from), span.to.min(to));
+            if began < ended && self.pass.is_none() {
+                self.emit(began, |_| What::PassStarted { pass, unit, micro });
+                self.emit(ended, |_| What::PassFinished { pass, unit, micro });
+            }
+            if span.to > to {
+                return;
+            }
+            self.cpu_updates.pop_front();
+        }
+    }
+
+    fn collective(&self, flight: &Flight, progress: Progress, rank: usize) -> What {
+        let Issued { among, operation, units, .. } = &flight.issued;
+        What::Collective(CollectiveEvent {
+            progress,
+            sequence: flight.sequence,
+            operation: *operation,
+            group: self.group(*among, rank),
+            units: units.clone(),
+            bytes: flight.issued.bytes,
+            sent: self.sent[rank][operation.index()],
+        })
+    }
+
+    fn on_each(&mut self, seconds: f64, flight: &Flight, progress: Progress) {
+        let events: Vec<What> =
+            (0..self.job.world_size).map(|rank| self.collective(flight, progress, rank)).collect();
+        self.emit(seconds, |rank| events[rank].clone());
+    }
+
+    fn issue(&mut self, issued: &Issued) {
+        let sequence = self.issued.entry(issued.among).or_default();
+        let flight = Flight { issued: issued.clone(), sequence: *sequence };
+        *sequence += 1;
+        let now = self.clock.now;
+        let span = self.clock.issue(self.costs, issued);
+        self.on_each(now, &flight, Progress::Issued);
+        self.on_each(span.from, &flight, Progress::Started);
+        self.flights.insert(issued.number, flight);
+    }
+
+    fn wait(&mut self, number: usize) {
+        let (span, idle) = self.clock.wait(number);
+        let now = self.clock.now;
+        self.show_cpu(idle);
+        if let Some(crossing) = self.crossings.remove(&number) {
+            self.emit_transfer(now, &crossing, Progress::Finished, idle);
+        }
+        let Some(flight) = self.flights.remove(&number) else { return };
+        let before = |seconds: f64| ((now - seconds) * NANOSECONDS) as u64;
+        let crossed = |group| What::Crossed {
+            group,
+            sequence: flight.sequence,
+            began: before(span.from),
+            ended: before(span.to),
+            exposed: (idle * NANOSECONDS) as u64,
+        };
+        let groups: Vec<u16> =
+            (0..self.job.world_size).map(|rank| self.group(flight.issued.among, rank)).collect();
+        if flight.issued.operation != Operation::Scalars {
+            self.emit(now, |rank| crossed(groups[rank]));
+        }
+        for (rank, sent) in self.sent.iter_mut().enumerate() {
+            let payload = flight.issued.sent(self.job.algorithm, self.job.world_size, rank);
+            sent[flight.issued.operation.index()] += payload;
+        }
+        self.on_each(now, &flight, Progress::Finished);
+    }
+
+    pub(super) fn finish(&mut self, prediction: &Prediction) {
+        let sent = std::mem::take(&mut self.sent);
+        let ends: Vec<What> = sent
+            .iter()
+            .zip(&prediction.ranks)
+            .map(|(sent, rank)| {
+                let memory = rank.place(Place::Device);
+                What::Finished {
+                    peaks: Class::ALL.map(|class| memory.peak(class)).to_vec(),
+                    total_peak: memory.total_peak,
+                    sent: sent.to_vec(),
+                }
+            })
+            .collect();
+        self.emit(self.clock.now, |rank| ends[rank].clone());
+    }
+}
