@@ -195,13 +195,14 @@ impl<'a> GatherWindow<'a> {
         if is_backward && (self.secondary || self.held.iter().any(|(held, _)| *held == unit)) {
             return None;
         }
+        let read = read.filter(|_| !self.hands_over);
         let mut after = self.free_slot();
-        after.extend((!is_backward).then_some(After::Update(unit as u16)));
+        let unit_id = unit as u16;
+        after.push(if read.is_some() { After::Written(unit_id) } else { After::Update(unit_id) });
         let mut transfer = |route, bytes, after: &[After]| {
             let cargo = Cargo { route, class: Class::Parameters, unit, bytes };
             rank.transfer(cargo, Begins::Ahead, after).end()
         };
-        let read = read.filter(|_| !self.hands_over);
         if let Some(read) = read.map(|bytes| transfer(Route::DiskToHost, bytes, &after)) {
             after = vec![read];
         }

@@ -169,6 +169,11 @@ impl SymbolicRank {
         self.write(|| Action::Updated { unit: unit as u16, parameters, others });
     }
 
+    /// Notes that the update's slots are in use until the actions of `until` have ended.
+    pub(crate) fn slots_in_use(&mut self, until: Vec<Vec<After>>) {
+        self.write(|| Action::SlotsInUse { until });
+    }
+
     /// Waits until the parameters of `unit` are updated; for `None`, until the whole update is
     /// complete.
     pub(crate) fn wait_for_update(&mut self, unit: Option<usize>) {

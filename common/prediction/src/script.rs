@@ -63,6 +63,11 @@ pub enum Action {
         /// The other actions after which its update is complete.
         others: Vec<usize>,
     },
+    /// All of an offloaded update is issued.
+    SlotsInUse {
+        /// The actions after which each slot is free, in the order of [`After::Slot`].
+        until: Vec<Vec<After>>,
+    },
     /// The rank waits for the latest offloaded update.
     WaitForUpdate {
         /// The unit whose parameters it needs; `None` if it waits for all units, and until what
@@ -78,8 +83,11 @@ pub enum After {
     Action(usize),
     /// The latest update of a unit's parameters, which a step before may have issued.
     Update(u16),
-    /// All of the latest update, which a step before has issued.
-    Updates,
+    /// The latest update of a unit, and the end of all that it writes.
+    Written(u16),
+    /// The end of the latest update's use of a slot. They are numbered in the order in which its
+    /// last pieces use them.
+    Slot(u16),
 }
 
 /// A transfer, as the rank issues it.

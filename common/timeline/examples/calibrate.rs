@@ -13,7 +13,4 @@ fn main() {
     for (kind, error) in Kind::ALL.into_iter().zip(typical_errors(&all)) {
         println!("{kind:?}: {error:.3?}");
     }
-    for run in all.iter().filter(|run| run.run.offloads()) {
-        println!("{} {}: {:?}", run.run.source, run.run.model, run.time(&Calibration::ALL_RUNS));
-    }
 }

@@ -3,7 +3,8 @@
 //! same at the same time.
 
 use crate::cost::Costs;
-use events::{Pass, Route};
+use crate::stream::Stream;
+use events::{Class, Pass, Route};
 use prediction::{Action, After, Among, CpuWork, Issued, Moved};
 use std::collections::BTreeMap;
 
@@ -64,7 +65,7 @@ struct Flight {
     span: Span,
     /// Whether a wait for it is a wait for offloaded states.
     is_offload: bool,
-    /// How much earlier it would have ended without waiting for offloaded states.
+    /// How long it waited for offloaded states after it was issued.
     delay: f64,
 }
 
@@ -73,20 +74,27 @@ struct Flight {
 pub struct Clock {
     /// Seconds since the run began.
     pub now: f64,
-    /// When the stream of each group is free.
-    groups: Vec<(Among, f64)>,
-    /// When the stream of each route is free.
-    routes: [f64; Route::ALL.len()],
+    /// The stream of each group.
+    groups: Vec<(Among, Stream)>,
+    /// The stream of each route.
+    routes: [Stream; Route::ALL.len()],
+    /// When the latest transfer of each class over each route arrives.
+    last: [[f64; Class::ALL.len()]; Route::ALL.len()],
+    /// When this script began.
+    began: f64,
     /// When the CPU is free.
     cpu: f64,
     /// The number of the script's first collective, transfer or task of the CPU.
     first: usize,
     /// These actions so far, in order.
     flights: Vec<Flight>,
-    /// When each unit's parameters are updated, if its optimizer states are offloaded.
-    updated: BTreeMap<u16, f64>,
+    /// When each unit's parameters are updated, and all that its update writes is written, if
+    /// states are offloaded.
+    updated: BTreeMap<u16, [f64; 2]>,
     /// When the latest update of offloaded states is complete.
     complete: f64,
+    /// When it no longer uses each of its slots.
+    slots: Vec<f64>,
     /// Time so far.
     pub time: StepTime,
 }
@@ -95,33 +103,41 @@ impl Clock {
     /// Begins a script: its actions do not name those of others.
     pub fn begin(&mut self) {
         self.flights.clear();
+        // What is read ahead may begin before this script, but not before the last one.
+        let groups = self.groups.iter_mut().map(|(_, stream)| stream);
+        groups.chain(&mut self.routes).for_each(|stream| stream.forget_before(self.began));
+        self.began = self.now;
     }
 
     /// Issues a collective: it begins as soon as its stream is free. Returns when it crosses the
     /// links.
     pub fn issue(&mut self, costs: &Costs, issued: &Issued) -> Span {
         let seconds = costs.collective(issued);
-        let stream = self.groups.iter().position(|(among, _)| *among == issued.among);
-        let stream = stream.unwrap_or_else(|| {
-            self.groups.push((issued.among, 0.0));
+        let found = self.groups.iter().position(|(among, _)| *among == issued.among);
+        let group = found.unwrap_or_else(|| {
+            self.groups.push((issued.among, Stream::default()));
             self.groups.len() - 1
         });
-        let ready = self.groups[stream].1.max(self.now);
-        let from = ready.max(self.end_of(&issued.after));
-        let span = Span { from, to: from + seconds };
-        self.groups[stream].1 = span.to;
+        let arrived = self.end_of(&issued.after);
+        let span = self.groups[group].1.cross(self.now.max(arrived), seconds);
         self.time.communication += seconds;
-        self.depart(issued.number, Flight { span, is_offload: false, delay: from - ready });
+        let delay = (arrived - self.now).max(0.0);
+        self.depart(issued.number, Flight { span, is_offload: false, delay });
         span
     }
 
     /// Issues a transfer: it begins as soon as its route is free. Returns when it moves.
     pub fn transfer(&mut self, costs: &Costs, moved: &Moved) -> Span {
         let (seconds, route) = (costs.transfer(moved.route, moved.bytes), moved.route.index());
-        let ready = if moved.ahead { 0.0 } else { self.now };
-        let from = ready.max(self.routes[route]).max(self.end_of(&moved.after));
-        let span = Span { from, to: from + seconds };
-        self.routes[route] = span.to;
+        let reached = if moved.ahead { 0.0 } else { self.now };
+        // Those of one class keep their order.
+        let previous = self.last[route][moved.class.index()];
+        let ready = reached.max(self.end_of(&moved.after)).max(previous);
+        // A layer waits for a shard or an input, while an update can continue beside layers.
+        let goes_first = moved.route == Route::DiskToHost && moved.class != Class::Optimizer;
+        let stream = &mut self.routes[route];
+        let span = if goes_first { stream.cross_first(ready, seconds) } else { stream.cross(ready, seconds) };
+        self.last[route][moved.class.index()] = span.to;
         self.time.transfers[route] += seconds;
         self.depart(moved.number, Flight { span, is_offload: true, delay: 0.0 });
         span
@@ -157,8 +173,9 @@ impl Clock {
     pub(crate) fn end_of(&self, after: &[After]) -> f64 {
         let end = |after: &After| match *after {
             After::Action(number) => self.flight(number).span.to,
-            After::Update(unit) => self.updated.get(&unit).copied().unwrap_or(0.0),
-            After::Updates => self.complete,
+            After::Update(unit) => self.updated.get(&unit).map_or(0.0, |[updated, _]| *updated),
+            After::Written(unit) => self.updated.get(&unit).map_or(0.0, |[_, written]| *written),
+            After::Slot(slot) => self.slots.get(slot as usize).copied().unwrap_or(0.0),
         };
         after.iter().map(end).fold(0.0, f64::max)
     }
@@ -168,9 +185,15 @@ impl Clock {
     pub fn updated(&mut self, unit: u16, parameters: &[usize], others: &[usize]) {
         let end =
             |numbers: &[usize]| numbers.iter().map(|&number| self.flight(number).span.to).fold(0.0, f64::max);
-        let (updated, written) = (end(parameters), end(others));
-        self.updated.insert(unit, updated);
-        self.complete = self.complete.max(updated).max(written);
+        let updated = end(parameters);
+        let written = end(others).max(updated);
+        self.updated.insert(unit, [updated, written]);
+        self.complete = self.complete.max(written);
+    }
+
+    /// Notes until when the latest update uses each of its slots.
+    pub fn slots_in_use(&mut self, until: &[Vec<After>]) {
+        self.slots = until.iter().map(|after| self.end_of(after)).collect();
     }
 
     /// Waits for a collective or a transfer. Returns when it was under way, and how long the rank
@@ -223,6 +246,7 @@ impl Clock {
                     self.wait(*number);
                 }
                 Action::Updated { unit, parameters, others } => self.updated(*unit, parameters, others),
+                Action::SlotsInUse { until } => self.slots_in_use(until),
                 Action::WaitForUpdate { unit } => {
                     self.wait_for_update(*unit);
                 }

@@ -14,6 +14,7 @@ mod hardware;
 mod play;
 mod published;
 mod rings;
+mod stream;
 mod work;
 
 pub use clock::{Clock, Span, StepTime};

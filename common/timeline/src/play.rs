@@ -3,7 +3,7 @@
 mod writer;
 
 use crate::cost::Costs;
-use events::{Event, Progress, RunHeader, What};
+use events::{Event, RunHeader, What};
 use prediction::{InvalidJob, Job, Prediction, Scripts};
 use std::collections::BTreeMap;
 use writer::EventWriter;
@@ -65,10 +65,11 @@ pub fn play(
         let began = writer.clock.now;
         writer.at_once(What::StepStarted { step: number });
         writer.act(if number == 0 { &first_step } else { &step });
+        writer.end_flights();
         if number + 1 == steps {
             writer.wait_for_update(None);
+            writer.end_transfers();
         }
-        writer.end_transfers();
         let seconds = writer.clock.now - began;
         let tokens = (job.batch_size * job.tokens * job.micro_batches * job.world_size) as u64;
         let unknown = f64::NAN;
@@ -84,19 +85,28 @@ pub fn play(
     writer.finish(prediction);
     let mut events = writer.events;
     events.sort_by_key(|event| event.at);
-    count_moved(&mut events);
+    count_bytes(&mut events);
     Ok(PredictedRun { header, events })
 }
 
-/// Fills in how many bytes each rank has moved by each transfer: they end in another order than the
-/// script issues them.
-fn count_moved(events: &mut [Event]) {
-    let mut moved: BTreeMap<(u32, usize), u64> = BTreeMap::new();
-    for event in events {
-        if let What::Transfer(transfer) = &mut event.what {
-            let total = moved.entry((event.rank, transfer.route.index())).or_default();
-            *total += if transfer.progress == Progress::Finished { transfer.bytes } else { 0 };
-            transfer.moved = *total;
+/// Sums the bytes that each rank sends by each operation and moves over each route: what is in
+/// flight ends in another order than the script issues it.
+fn count_bytes(events: &mut [Event]) {
+    let mut sent: BTreeMap<(u32, usize), u64> = BTreeMap::new();
+    let mut moved = sent.clone();
+    for Event { rank, what, .. } in events {
+        match what {
+            What::Collective(collective) => {
+                let total = sent.entry((*rank, collective.operation.index())).or_default();
+                *total += collective.sent;
+                collective.sent = *total;
+            }
+            What::Transfer(transfer) => {
+                let total = moved.entry((*rank, transfer.route.index())).or_default();
+                *total += transfer.moved;
+                transfer.moved = *total;
+            }
+            _ => {}
         }
     }
 }

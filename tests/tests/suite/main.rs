@@ -26,6 +26,7 @@ mod out_of_memory;
 mod peers;
 mod precision;
 mod predicted_runs;
+mod predicted_waits;
 mod properties;
 mod recompute;
 mod recording;

@@ -4,7 +4,7 @@ use super::Walk;
 use crate::offload::{Moves, PieceMoves, Pieces};
 use crate::rank::{Begins, Cargo, InFlight};
 use crate::script::{After, CpuTask};
-use events::{Class, Place};
+use events::{Class, Place, Route};
 use std::collections::VecDeque;
 
 /// A piece of a unit's slice.
@@ -37,18 +37,18 @@ pub(super) struct Pager {
 }
 
 impl Walk<'_> {
-    /// Issues the reads of the states that the next update needs first, if they are stored on disk,
-    /// and waits at the end of backward until the previous update is complete.
+    /// Issues the reads of the states that the next update needs first, if they are stored on disk:
+    /// a piece per slot, as soon as the previous update no longer uses it.
     pub(super) fn read_ahead(&mut self) {
         if self.offload.placement.optimizer != Place::Disk {
             return;
         }
         let count = self.offload.update_slots().count as usize;
         let pieces: Vec<Piece> = self.all_pieces().take(count).collect();
-        for piece in pieces {
+        for (slot, piece) in (0u16..).zip(pieces) {
             let mut states = self.moves(piece).arriving;
             states.retain(|(_, class, _)| *class == Class::Optimizer);
-            let read = self.transfer_in_turn(piece.unit, &states, Begins::Ahead, &[After::Updates]);
+            let read = self.transfer_in_turn(piece.unit, &states, Begins::Ahead, &[After::Slot(slot)]);
             self.pager.ahead.push_back(read.into_iter().map(InFlight::number).collect());
         }
     }
@@ -80,6 +80,10 @@ impl Walk<'_> {
             self.updated.push(&mut self.rank, unit);
         }
         self.updated.finish(&mut self.rank);
+        let slots = std::mem::take(&mut self.pager.slots);
+        if self.offload.placement.any_states() {
+            self.rank.slots_in_use(slots.into());
+        }
         if self.offload.placement.any_states() && !self.offload.continues_in_forward() {
             self.rank.wait_for_update(None);
         }
@@ -118,12 +122,13 @@ impl Walk<'_> {
         let mut ends = Ends::default();
         slot.push(updated);
         self.take_slot(&slot);
-        let classes = leaving.iter().map(|(_, class, _)| *class).chain([Class::Parameters]);
-        for (class, end) in classes.zip(slot) {
-            match class {
-                Class::Parameters => ends.parameters.push(end.number()),
-                _ => ends.others.push(end.number()),
-            }
+        // Shards on their way to disk may be used before they are written.
+        let is_landing = |(route, class, _): &(Route, Class, u64)| {
+            *class == Class::Parameters && *route != Route::HostToDisk
+        };
+        for (lands, end) in leaving.iter().map(is_landing).chain([true]).zip(slot) {
+            let ends = if lands { &mut ends.parameters } else { &mut ends.others };
+            ends.push(end.number());
         }
         ends
     }

@@ -3,7 +3,7 @@
 use crate::clock::{Clock, Span};
 use crate::cost::Costs;
 use events::event::TransferEvent;
-use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, What};
+use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Route, What};
 use prediction::{Action, Among, CpuTask, CpuWork, Issued, Job, Moved, Prediction};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,13 +13,20 @@ const NANOSECONDS: f64 = 1e9;
 struct Flight {
     issued: Issued,
     sequence: u64,
+    span: Span,
 }
 
-/// A transfer that is issued and not waited for yet.
+/// A transfer.
 struct Crossing {
-    moved: Moved,
-    sequence: u64,
+    route: Route,
+    class: Class,
+    unit: u16,
+    bytes: u64,
     span: Span,
+    /// Whether its end is emitted.
+    has_ended: bool,
+    /// The seconds for which they were idle because they waited for it.
+    idle: f64,
 }
 
 /// A pass: what, over which unit, and the micro-batch or piece.
@@ -36,9 +43,14 @@ pub(super) struct EventWriter<'a> {
     flights: BTreeMap<usize, Flight>,
     /// Payload bytes per rank and operation.
     sent: Vec<[u64; Operation::ALL.len()]>,
-    crossings: BTreeMap<usize, Crossing>,
-    /// The number of transfers so far.
-    transfers: u64,
+    /// Every transfer so far.
+    crossings: Vec<Crossing>,
+    /// The transfers of this script, by the script's numbers.
+    numbers: BTreeMap<usize, usize>,
+    /// The first transfer of the script before this one, and of this one.
+    first: [usize; 2],
+    /// When the CPU worked.
+    cpu_work: Vec<Span>,
     /// The CPU's updates that are not shown yet, in order.
     cpu_updates: VecDeque<(PassOf, Span)>,
     micro: u16,
@@ -56,8 +68,10 @@ impl<'a> EventWriter<'a> {
             issued: BTreeMap::new(),
             flights: BTreeMap::new(),
             sent: vec![[0; Operation::ALL.len()]; job.world_size],
-            crossings: BTreeMap::new(),
-            transfers: 0,
+            crossings: Vec::new(),
+            numbers: BTreeMap::new(),
+            first: [0; 2],
+            cpu_work: Vec::new(),
             cpu_updates: VecDeque::new(),
             micro: 0,
             pass: None,
@@ -115,6 +129,8 @@ impl<'a> EventWriter<'a> {
     /// Does what a script says.
     pub(super) fn act(&mut self, script: &[Action]) {
         self.clock.begin();
+        self.numbers.clear();
+        self.first = [self.first[1], self.crossings.len()];
         let mut rest = script.iter();
         while let Some(action) = rest.next() {
             match action {
@@ -139,6 +155,7 @@ impl<'a> EventWriter<'a> {
                 Action::Updated { unit, parameters, others } => {
                     self.clock.updated(*unit, parameters, others);
                 }
+                Action::SlotsInUse { until } => self.clock.slots_in_use(until),
                 &Action::WaitForUpdate { unit } => self.wait_for_update(unit),
                 &Action::MicroBatch { number } => self.micro = number,
                 &Action::Memory { place, class, delta, live } => {
@@ -177,44 +194,57 @@ impl<'a> EventWriter<'a> {
         let reached = if moved.ahead { 0.0 } else { self.clock.now };
         let issued = self.clock.end_of(&moved.after).max(reached);
         let span = self.clock.transfer(self.costs, moved);
-        let crossing = Crossing { moved: moved.clone(), sequence: self.transfers, span };
-        self.transfers += 1;
-        self.emit_transfer(issued, &crossing, Progress::Issued, 0.0);
-        self.crossings.insert(moved.number, crossing);
+        let &Moved { number, route, class, unit, bytes, .. } = moved;
+        let crossing = Crossing { route, class, unit, bytes, span, has_ended: false, idle: 0.0 };
+        self.numbers.insert(number, self.crossings.len());
+        self.crossings.push(crossing);
+        self.emit_transfer(issued, self.crossings.len() - 1, Progress::Issued);
     }
 
-    /// Emits an event of a transfer for which the rank was idle for `idle` seconds.
-    /// [`count_moved`] fills in the bytes so far.
-    fn emit_transfer(&mut self, at: f64, crossing: &Crossing, progress: Progress, idle: f64) {
-        let Crossing { moved, sequence, span } = crossing;
-        let before = |time: f64| match progress {
-            Progress::Finished => ((at - time) * NANOSECONDS) as u64,
-            _ => 0,
-        };
-        let event = TransferEvent {
+    /// Emits an event of transfer number `sequence`, with the bytes that it moves;
+    /// [`count_bytes`](super::count_bytes) adds those before it.
+    fn emit_transfer(&mut self, at: f64, sequence: usize, progress: Progress) {
+        let Crossing { route, class, unit, bytes, span, idle, .. } = self.crossings[sequence];
+        let sequence = sequence as u64;
+        let event = |moved, [began, ended, exposed]: [u64; 3]| TransferEvent {
             progress,
-            sequence: *sequence,
-            route: moved.route,
-            class: moved.class,
-            unit: moved.unit,
-            bytes: moved.bytes,
-            moved: 0,
-            began: before(span.from),
-            ended: before(span.to),
-            exposed: (idle * NANOSECONDS) as u64,
+            sequence,
+            route,
+            class,
+            unit,
+            bytes,
+            moved,
+            began,
+            ended,
+            exposed,
+        };
+        let nanoseconds = |seconds: f64| (seconds * NANOSECONDS) as u64;
+        let event = match progress {
+            Progress::Finished => event(bytes, [at - span.from, at - span.to, idle].map(nanoseconds)),
+            _ => event(0, [0; 3]),
         };
         self.emit(at, |_| What::Transfer(event));
     }
 
-    /// Ends the transfers for which the rank does not wait, each when it arrives.
+    /// Ends the collectives for which the rank does not wait, each when it has crossed the links.
+    pub(super) fn end_flights(&mut self) {
+        for flight in std::mem::take(&mut self.flights).into_values() {
+            self.land(flight.span.to, &flight, 0.0);
+        }
+    }
+
+    /// Ends the transfers for which the rank has not waited, each when it arrives.
     pub(super) fn end_transfers(&mut self) {
-        for crossing in std::mem::take(&mut self.crossings).into_values() {
-            self.emit_transfer(crossing.span.to, &crossing, Progress::Finished, 0.0);
+        for sequence in 0..self.crossings.len() {
+            if !self.crossings[sequence].has_ended {
+                self.emit_transfer(self.crossings[sequence].span.to, sequence, Progress::Finished);
+            }
         }
     }
 
     fn on_cpu(&mut self, work: &CpuWork) {
         let span = self.clock.on_cpu(self.costs, work);
+        self.cpu_work.push(span);
         if let CpuTask::Update { piece } = work.task {
             self.cpu_updates.push_back(((Pass::Step, work.unit, piece), span));
         }
@@ -222,28 +252,64 @@ impl<'a> EventWriter<'a> {
 
     pub(super) fn wait_for_update(&mut self, unit: Option<u16>) {
         let idle = self.clock.wait_for_update(unit);
-        self.show_cpu(idle);
+        self.spend_idle(idle, self.clock.now, idle);
     }
 
-    /// Shows what the CPU has updated in the last `idle` seconds, in which the device computed
-    /// nothing. While both compute, a screen shows what the device does.
-    fn show_cpu(&mut self, idle: f64) {
+    /// Shows the last `idle` seconds, in which the device computed nothing: what the CPU has
+    /// updated, and which transfers the rank waited for. `offload` of them were spent waiting for
+    /// offloaded states that were there at `until`.
+    fn spend_idle(&mut self, idle: f64, until: f64, offload: f64) {
+        let left = offload - self.show_cpu(idle);
+        self.charge(until, left);
+    }
+
+    /// Charges `left` seconds of waiting to the transfer that ended at `until`, as far as it moved
+    /// bytes in them. Before, it waited for a transfer or for the CPU, which are charged next.
+    fn charge(&mut self, mut until: f64, mut left: f64) {
+        let [mut transfers, mut tasks] = [self.crossings.len(), self.cpu_work.len()];
+        while left > 0.0 {
+            let recent = self.crossings[self.first[0]..transfers].iter_mut().enumerate();
+            if let Some((at, crossing)) = recent.rev().find(|(_, crossing)| crossing.span.to == until) {
+                let moving = (until - crossing.span.from).min(left);
+                crossing.idle += moving;
+                left -= moving;
+                until = crossing.span.from;
+                transfers = self.first[0] + at;
+            } else if let Some(at) = self.cpu_work[..tasks].iter().rposition(|span| span.to == until) {
+                until = self.cpu_work[at].from;
+                tasks = at;
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Shows what the CPU has updated in the last `idle` seconds. While the device computes, too, a
+    /// screen shows what the device does. Returns for how long the CPU was busy.
+    fn show_cpu(&mut self, idle: f64) -> f64 {
         let (from, to) = (self.clock.now - idle, self.clock.now);
+        let mut busy = 0.0;
         while let Some(&((pass, unit, micro), span)) = self.cpu_updates.front() {
             let (began, ended) = (span.from.max(from), span.to.min(to));
             if began < ended && self.pass.is_none() {
                 self.emit(began, |_| What::PassStarted { pass, unit, micro });
                 self.emit(ended, |_| What::PassFinished { pass, unit, micro });
+                busy += ended - began;
             }
             if span.to > to {
-                return;
+                break;
             }
             self.cpu_updates.pop_front();
         }
+        busy
     }
 
+    /// Returns the event of a collective, with the bytes that it sends;
+    /// [`count_bytes`](super::count_bytes) adds those before it.
     fn collective(&self, flight: &Flight, progress: Progress, rank: usize) -> What {
         let Issued { among, operation, units, .. } = &flight.issued;
+        let sends = || flight.issued.sent(self.job.algorithm, self.job.world_size, rank);
+        let sent = if progress == Progress::Finished { sends() } else { 0 };
         What::Collective(CollectiveEvent {
             progress,
             sequence: flight.sequence,
@@ -251,7 +317,7 @@ impl<'a> EventWriter<'a> {
             group: self.group(*among, rank),
             units: units.clone(),
             bytes: flight.issued.bytes,
-            sent: self.sent[rank][operation.index()],
+            sent,
         })
     }
 
@@ -263,41 +329,51 @@ impl<'a> EventWriter<'a> {
 
     fn issue(&mut self, issued: &Issued) {
         let sequence = self.issued.entry(issued.among).or_default();
-        let flight = Flight { issued: issued.clone(), sequence: *sequence };
+        let this = *sequence;
         *sequence += 1;
-        let now = self.clock.now;
+        let at = self.clock.end_of(&issued.after).max(self.clock.now);
         let span = self.clock.issue(self.costs, issued);
-        self.on_each(now, &flight, Progress::Issued);
+        let flight = Flight { issued: issued.clone(), sequence: this, span };
+        self.on_each(at, &flight, Progress::Issued);
         self.on_each(span.from, &flight, Progress::Started);
         self.flights.insert(issued.number, flight);
     }
 
     fn wait(&mut self, number: usize) {
+        let before = self.clock.time.offload;
         let (span, idle) = self.clock.wait(number);
-        let now = self.clock.now;
-        self.show_cpu(idle);
-        if let Some(crossing) = self.crossings.remove(&number) {
-            self.emit_transfer(now, &crossing, Progress::Finished, idle);
+        let offload = self.clock.time.offload - before;
+        let flight = self.flights.remove(&number);
+        // A collective begins when what it waits for has arrived.
+        self.spend_idle(idle, if flight.is_some() { span.from } else { span.to }, offload);
+        if let Some(flight) = flight {
+            self.land(self.clock.now, &flight, idle - offload);
         }
-        let Some(flight) = self.flights.remove(&number) else { return };
-        let before = |seconds: f64| ((now - seconds) * NANOSECONDS) as u64;
+        if let Some(&sequence) = self.numbers.get(&number) {
+            self.crossings[sequence].has_ended = true;
+            self.emit_transfer(self.clock.now, sequence, Progress::Finished);
+        }
+    }
+
+    /// Ends a collective for which the ranks were idle for `idle` seconds.
+    fn land(&mut self, at: f64, flight: &Flight, idle: f64) {
+        let Flight { issued, sequence, span } = flight;
+        let before = |seconds: f64| ((at - seconds) * NANOSECONDS) as u64;
         let crossed = |group| What::Crossed {
             group,
-            sequence: flight.sequence,
+            sequence: *sequence,
             began: before(span.from),
             ended: before(span.to),
             exposed: (idle * NANOSECONDS) as u64,
         };
-        let groups: Vec<u16> =
-            (0..self.job.world_size).map(|rank| self.group(flight.issued.among, rank)).collect();
-        if flight.issued.operation != Operation::Scalars {
-            self.emit(now, |rank| crossed(groups[rank]));
+        let groups: Vec<u16> = (0..self.job.world_size).map(|rank| self.group(issued.among, rank)).collect();
+        if issued.operation != Operation::Scalars {
+            self.emit(at, |rank| crossed(groups[rank]));
         }
         for (rank, sent) in self.sent.iter_mut().enumerate() {
-            let payload = flight.issued.sent(self.job.algorithm, self.job.world_size, rank);
-            sent[flight.issued.operation.index()] += payload;
+            sent[issued.operation.index()] += issued.sent(self.job.algorithm, self.job.world_size, rank);
         }
-        self.on_each(now, &flight, Progress::Finished);
+        self.on_each(at, flight, Progress::Finished);
     }
 
     pub(super) fn finish(&mut self, prediction: &Prediction) {

@@ -123,7 +123,8 @@ fn the_slowest_place_decides() {
             let busy = costs.transfer(route, moved.bytes(route));
             assert!((time.transfers[route.index()] / busy - 1.0).abs() < 1e-9 || busy == 0.0, "{route}");
             let longest = time.transfers.into_iter().fold(0.0, f64::max);
-            assert!(time.total() >= longest, "{route}: {time:?}");
+            // A gap that made up for one read may be filled by another.
+            assert!(time.total() > 0.99 * longest, "{route}: {time:?}");
             // Ends of a pipeline do not overlap.
             assert!(time.total() < 1.5 * longest || busy == 0.0, "{placement:?}, {route}: {time:?}");
         }
@@ -168,4 +169,46 @@ fn many_micro_batches_are_extrapolated_exactly() {
             }
         }
     }
+}
+
+/// A later transfer that is ready earlier goes first if it has ended by then; else it goes last.
+/// Those of one class keep their order.
+#[test]
+fn what_is_ready_goes_first() {
+    let (costs, mut clock) = (offloading(), Clock::default());
+    let span = |from, to| Span { from, to };
+    assert_eq!(clock.on_cpu(&costs, &updated(0, 10, &[])), span(0.0, 10.0));
+    let mut transfer = |number, class, bytes, after: &[After]| {
+        let moved = moved(number, Route::HostToDevice, bytes, after);
+        clock.transfer(&costs, &Moved { class, ..moved })
+    };
+    assert_eq!(transfer(1, Class::Parameters, 1, &[After::Action(0)]), span(10.0, 11.0));
+    assert_eq!(transfer(2, Class::Parameters, 1, &[]), span(11.0, 12.0));
+    assert_eq!(transfer(3, Class::Activations, 3, &[]), span(0.0, 3.0));
+    assert_eq!(transfer(4, Class::Gradients, 8, &[]), span(12.0, 20.0));
+    assert_eq!(transfer(5, Class::Activations, 7, &[]), span(3.0, 10.0));
+}
+
+/// A read of a shard goes before states that have not begun; those issued next make room for it,
+/// unless the disk is idle in between.
+#[test]
+fn a_shard_is_read_before_states() {
+    let (costs, mut clock) = (offloading(), Clock::default());
+    let mut read = |number, class, bytes| {
+        let moved = moved(number, Route::DiskToHost, bytes, &[]);
+        clock.transfer(&costs, &Moved { class, ..moved })
+    };
+    let span = |from, to| Span { from, to };
+    assert_eq!(read(0, Class::Optimizer, 2), span(0.0, 2.0));
+    assert_eq!(read(1, Class::Optimizer, 4), span(2.0, 6.0));
+    clock.compute(Pass::Forward, 1.0);
+    let mut read = |number, class, bytes| {
+        let moved = moved(number, Route::DiskToHost, bytes, &[]);
+        clock.transfer(&costs, &Moved { class, ..moved })
+    };
+    assert_eq!(read(2, Class::Parameters, 3), span(2.0, 5.0));
+    assert_eq!(read(3, Class::Optimizer, 2), span(9.0, 11.0));
+    clock.compute(Pass::Forward, 19.0);
+    let moved = moved(4, Route::DiskToHost, 1, &[]);
+    assert_eq!(clock.transfer(&costs, &moved), span(20.0, 21.0));
 }
