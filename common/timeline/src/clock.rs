@@ -3,7 +3,7 @@
 //! same at the same time.
 
 use crate::cost::Costs;
-use crate::stream::Stream;
+use crate::stream::{Span, Stream};
 use events::{Class, Pass, Route};
 use prediction::{Action, After, Among, CpuWork, Issued, Moved};
 use std::collections::BTreeMap;
@@ -48,15 +48,6 @@ impl StepTime {
             transfers: std::array::from_fn(|i| f(self.transfers[i], other.transfers[i])),
         }
     }
-}
-
-/// When something begins and ends, in seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Span {
-    /// Its beginning.
-    pub from: f64,
-    /// Its end.
-    pub to: f64,
 }
 
 /// Something in flight.

@@ -17,7 +17,7 @@ mod rings;
 mod stream;
 mod work;
 
-pub use clock::{Clock, Span, StepTime};
+pub use clock::{Clock, StepTime};
 pub use cost::Costs;
 pub use efficiency::{Calibration, Efficiency, Software};
 pub use estimate::{Estimate, estimate};
@@ -26,3 +26,4 @@ pub use hardware::{
 };
 pub use play::{PredictedRun, is_recordable, play};
 pub use published::{Published, SOURCES};
+pub use stream::Span;

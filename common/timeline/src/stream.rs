@@ -1,6 +1,13 @@
 //! What a link carries, one thing at a time.
 
-use crate::clock::Span;
+/// When something begins and ends, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Span {
+    /// Its beginning.
+    pub from: f64,
+    /// Its end.
+    pub to: f64,
+}
 
 /// A stream of collectives or transfers. One that is ready earlier goes first, also if it is issued
 /// later: a run issues it when it is ready.

@@ -1,7 +1,8 @@
 //! Writes what the ranks do as events.
 
-use crate::clock::{Clock, Span};
+use crate::clock::Clock;
 use crate::cost::Costs;
+use crate::stream::Span;
 use events::event::TransferEvent;
 use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Route, What};
 use prediction::{Action, Among, CpuTask, CpuWork, Issued, Job, Moved, Prediction};
