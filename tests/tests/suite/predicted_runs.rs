@@ -126,7 +126,7 @@ fn a_step_is_predicted_in_order() {
 }
 
 /// Flags by which states are stored elsewhere, in units of several pieces.
-const STATES: [&str; 8] = [
+const STATES: [&str; 11] = [
     "--offload-optimizer cpu",
     "--offload-optimizer cpu --precision bf16 --grad-accum 2",
     "--offload-optimizer disk",
@@ -135,6 +135,9 @@ const STATES: [&str; 8] = [
     "--offload-optimizer disk --offload-parameters disk",
     "--offload-optimizer cpu --offload-parameters disk --precision bf16 --grad-accum 2",
     "--offload-parameters cpu --offload-buffers 2",
+    "--offload-parameters disk --offload-optimizer disk --param-persistence-threshold 1000",
+    "--offload-parameters cpu --offload-optimizer cpu --secondary-shard-size 2 --wrap module",
+    "--offload-parameters disk --offload-optimizer cpu --strategy shard-grad-op --grad-accum 2",
 ];
 
 /// Returns the transfers that rank 0 finished in its steps, by route and class, in order.
