@@ -9,12 +9,10 @@ use clap::error::ErrorKind;
 use clap::{ArgGroup, Parser};
 use events::Place;
 use model::{Checkpointing, Layout, ModelConfig, Wrap};
-use prediction::Stage;
-use prediction::Strategy;
-use prediction::invalid;
 use prediction::job::Job;
 use prediction::placement::{MOST_BUFFERS, NOWHERE, Placement, place_parser};
 use prediction::recipe::{F32, Recipe};
+use prediction::{Stage, Strategy, invalid};
 use shell::table::Format;
 use shell::{ShellCommand, whole};
 use std::ffi::OsString;
@@ -22,12 +20,33 @@ use std::path::Path;
 use std::process::ExitCode;
 use timeline::PredictedRun;
 
-/// Largest number of GPUs.
-const RANKS: u64 = invalid::MOST as u64;
-/// Largest number of micro-batches per step.
-const MICRO_BATCHES: u64 = invalid::MOST as u64;
+/// Largest number of GPUs, and of micro-batches per step.
+const MOST: u64 = invalid::MOST as u64;
 /// Largest number of sequences, and of tokens per sequence.
 const LARGEST: u64 = u32::MAX as u64;
+
+/// The flags that describe a job, which the tables of claims and of published runs do not take.
+const JOB: [&str; 19] = [
+    "gpus",
+    "recipe",
+    "batch_size",
+    "seq_len",
+    "grad_accum",
+    "activations",
+    "checkpoint_activations",
+    "wrap",
+    "strategy",
+    "shard_group_size",
+    "secondary_shard_size",
+    "grad_sync",
+    "offload_optimizer",
+    "offload_parameters",
+    "offload_activations",
+    "offload_buffers",
+    "gpus_per_node",
+    "estimators",
+    "on",
+];
 
 /// Predict what a model needs in every stage of ZeRO, before anything runs: memory, traffic, and
 /// which stage fits on which GPU.
@@ -46,7 +65,7 @@ struct Arguments {
     #[arg(long = "params", value_name = "COUNT", value_parser = parse_count)]
     parameters: Option<u64>,
     /// Number of GPUs
-    #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<usize>(1..=RANKS))]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<usize>(1..=MOST))]
     gpus: usize,
     /// Bytes per parameter: mixed, fp32, mixed-fp32-grads, no-master or notebook
     #[arg(long, value_name = "NAME", default_value = "mixed", value_parser = parse_recipe)]
@@ -58,7 +77,7 @@ struct Arguments {
     #[arg(long, value_name = "T", value_parser = whole::<usize>(1..=LARGEST))]
     seq_len: Option<usize>,
     /// Micro-batches per step
-    #[arg(long, value_name = "M", default_value = "1", value_parser = whole::<usize>(1..=MICRO_BATCHES))]
+    #[arg(long, value_name = "M", default_value = "1", value_parser = whole::<usize>(1..=MOST))]
     grad_accum: usize,
     /// Bytes of activations to add, such as 10e9 (with --params; the planner computes a model's)
     #[arg(long, value_name = "BYTES", value_parser = parse_count)]
@@ -75,11 +94,11 @@ struct Arguments {
     #[arg(long, value_name = "HOW", default_value_t)]
     strategy: Strategy,
     /// Hybrid sharding: neighbouring GPUs that share one copy of the model states [default: all]
-    #[arg(long, value_name = "GPUS", value_parser = whole::<usize>(1..=RANKS))]
+    #[arg(long, value_name = "GPUS", value_parser = whole::<usize>(1..=MOST))]
     shard_group_size: Option<usize>,
     /// ZeRO-3: neighbouring GPUs that share a second copy of the parameters, for backward to gather
     /// from (hpZ)
-    #[arg(long, value_name = "GPUS", value_parser = whole::<usize>(1..=RANKS))]
+    #[arg(long, value_name = "GPUS", value_parser = whole::<usize>(1..=MOST))]
     secondary_shard_size: Option<usize>,
     /// How ZeRO-1 sums gradients: reduce-scatter, or the textbook version's all-reduce
     #[arg(long, value_name = "HOW", default_value = "reduce-scatter", value_parser = ["reduce-scatter", "all-reduce"])]
@@ -100,18 +119,18 @@ struct Arguments {
     #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=MOST_BUFFERS))]
     offload_buffers: Option<usize>,
     /// GPUs per machine: they share its main memory, disk, links and network
-    #[arg(long, value_name = "N", default_value = "8", value_parser = whole::<usize>(1..=RANKS))]
+    #[arg(long, value_name = "N", default_value = "8", value_parser = whole::<usize>(1..=MOST))]
     gpus_per_node: usize,
     #[command(flatten)]
     times: TimeArgs,
     /// Print how far estimates are from published step times; with --json, run by run
-    #[arg(long, conflicts_with_all = ["on", "estimators"])]
+    #[arg(long, conflicts_with_all = JOB)]
     published: bool,
     /// Print DeepSpeed's estimates as well (with --model)
-    #[arg(long, conflicts_with_all = ["parameters", "claims", "json"])]
+    #[arg(long, conflicts_with_all = ["parameters", "json"])]
     estimators: bool,
     /// Print popular claims about ZeRO, and what holds according to the planner
-    #[arg(long, conflicts_with = "on")]
+    #[arg(long, conflicts_with_all = JOB)]
     claims: bool,
     /// Print JSON: sizes are whole bytes
     #[arg(long, conflicts_with = "markdown")]
