@@ -1,12 +1,14 @@
 //! Writes what the ranks do as events.
 
+mod offload;
+
 use crate::clock::Clock;
 use crate::cost::Costs;
 use crate::stream::Span;
-use events::event::TransferEvent;
-use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Route, What};
-use prediction::{Action, Among, CpuTask, CpuWork, Issued, Job, Moved, Prediction};
-use std::collections::{BTreeMap, VecDeque};
+use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, What};
+use offload::Offload;
+use prediction::{Action, Among, Issued, Job, Prediction};
+use std::collections::BTreeMap;
 
 const NANOSECONDS: f64 = 1e9;
 
@@ -15,19 +17,6 @@ struct Flight {
     issued: Issued,
     sequence: u64,
     span: Span,
-}
-
-/// A transfer.
-struct Crossing {
-    route: Route,
-    class: Class,
-    unit: u16,
-    bytes: u64,
-    span: Span,
-    /// Whether its end is emitted.
-    has_ended: bool,
-    /// The seconds for which they were idle because they waited for it.
-    idle: f64,
 }
 
 /// A pass: what, over which unit, and the micro-batch or piece.
@@ -44,16 +33,7 @@ pub(super) struct EventWriter<'a> {
     flights: BTreeMap<usize, Flight>,
     /// Payload bytes per rank and operation.
     sent: Vec<[u64; Operation::ALL.len()]>,
-    /// Every transfer so far.
-    crossings: Vec<Crossing>,
-    /// The transfers of this script, by the script's numbers.
-    numbers: BTreeMap<usize, usize>,
-    /// The first transfer of the script before this one, and of this one.
-    first: [usize; 2],
-    /// When the CPU worked.
-    cpu_work: Vec<Span>,
-    /// The CPU's updates that are not shown yet, in order.
-    cpu_updates: VecDeque<(PassOf, Span)>,
+    offload: Offload,
     micro: u16,
     /// The pass that has begun.
     pass: Option<PassOf>,
@@ -69,11 +49,7 @@ impl<'a> EventWriter<'a> {
             issued: BTreeMap::new(),
             flights: BTreeMap::new(),
             sent: vec![[0; Operation::ALL.len()]; job.world_size],
-            crossings: Vec::new(),
-            numbers: BTreeMap::new(),
-            first: [0; 2],
-            cpu_work: Vec::new(),
-            cpu_updates: VecDeque::new(),
+            offload: Offload::default(),
             micro: 0,
             pass: None,
         }
@@ -130,8 +106,7 @@ impl<'a> EventWriter<'a> {
     /// Does what a script says.
     pub(super) fn act(&mut self, script: &[Action]) {
         self.clock.begin();
-        self.numbers.clear();
-        self.first = [self.first[1], self.crossings.len()];
+        self.offload.begin();
         let mut rest = script.iter();
         while let Some(action) = rest.next() {
             match action {
@@ -190,119 +165,11 @@ impl<'a> EventWriter<'a> {
         self.clock.compute(pass, seconds);
     }
 
-    fn transfer(&mut self, moved: &Moved) {
-        // A run issues it when its buffer is free.
-        let reached = if moved.ahead { 0.0 } else { self.clock.now };
-        let issued = self.clock.end_of(&moved.after).max(reached);
-        let span = self.clock.transfer(self.costs, moved);
-        let &Moved { number, route, class, unit, bytes, .. } = moved;
-        let crossing = Crossing { route, class, unit, bytes, span, has_ended: false, idle: 0.0 };
-        self.numbers.insert(number, self.crossings.len());
-        self.crossings.push(crossing);
-        self.emit_transfer(issued, self.crossings.len() - 1, Progress::Issued);
-    }
-
-    /// Emits an event of transfer number `sequence`, with the bytes that it moves;
-    /// [`count_bytes`](super::count_bytes) adds those before it.
-    fn emit_transfer(&mut self, at: f64, sequence: usize, progress: Progress) {
-        let Crossing { route, class, unit, bytes, span, idle, .. } = self.crossings[sequence];
-        let sequence = sequence as u64;
-        let event = |moved, [began, ended, exposed]: [u64; 3]| TransferEvent {
-            progress,
-            sequence,
-            route,
-            class,
-            unit,
-            bytes,
-            moved,
-            began,
-            ended,
-            exposed,
-        };
-        let nanoseconds = |seconds: f64| (seconds * NANOSECONDS) as u64;
-        let event = match progress {
-            Progress::Finished => event(bytes, [at - span.from, at - span.to, idle].map(nanoseconds)),
-            _ => event(0, [0; 3]),
-        };
-        self.emit(at, |_| What::Transfer(event));
-    }
-
     /// Ends the collectives for which the rank does not wait, each when it has crossed the links.
     pub(super) fn end_flights(&mut self) {
         for flight in std::mem::take(&mut self.flights).into_values() {
             self.land(flight.span.to, &flight, 0.0);
         }
-    }
-
-    /// Ends the transfers for which the rank has not waited, each when it arrives.
-    pub(super) fn end_transfers(&mut self) {
-        for sequence in 0..self.crossings.len() {
-            if !self.crossings[sequence].has_ended {
-                self.emit_transfer(self.crossings[sequence].span.to, sequence, Progress::Finished);
-            }
-        }
-    }
-
-    fn on_cpu(&mut self, work: &CpuWork) {
-        let span = self.clock.on_cpu(self.costs, work);
-        self.cpu_work.push(span);
-        if let CpuTask::Update { piece } = work.task {
-            self.cpu_updates.push_back(((Pass::Step, work.unit, piece), span));
-        }
-    }
-
-    pub(super) fn wait_for_update(&mut self, unit: Option<u16>) {
-        let idle = self.clock.wait_for_update(unit);
-        self.spend_idle(idle, self.clock.now, idle);
-    }
-
-    /// Shows the last `idle` seconds, in which the device computed nothing: what the CPU has
-    /// updated, and which transfers the rank waited for. `offload` of them were spent waiting for
-    /// offloaded states that were there at `until`.
-    fn spend_idle(&mut self, idle: f64, until: f64, offload: f64) {
-        let left = offload - self.show_cpu(idle);
-        self.charge(until, left);
-    }
-
-    /// Charges `left` seconds of waiting to the transfer that ended at `until`, as far as it moved
-    /// bytes in them. Before, it waited for a transfer or for the CPU, which are charged next.
-    fn charge(&mut self, mut until: f64, mut left: f64) {
-        let [mut transfers, mut tasks] = [self.crossings.len(), self.cpu_work.len()];
-        while left > 0.0 {
-            let recent = self.crossings[self.first[0]..transfers].iter_mut().enumerate();
-            if let Some((at, crossing)) = recent.rev().find(|(_, crossing)| crossing.span.to == until) {
-                let moving = (until - crossing.span.from).min(left);
-                crossing.idle += moving;
-                left -= moving;
-                until = crossing.span.from;
-                transfers = self.first[0] + at;
-            } else if let Some(at) = self.cpu_work[..tasks].iter().rposition(|span| span.to == until) {
-                until = self.cpu_work[at].from;
-                tasks = at;
-            } else {
-                return;
-            }
-        }
-    }
-
-    /// Shows what the CPU has updated in the last `idle` seconds. While the device computes, too, a
-    /// screen shows what the device does. Returns for how long the CPU was busy.
-    fn show_cpu(&mut self, idle: f64) -> f64 {
-        let (from, to) = (self.clock.now - idle, self.clock.now);
-        let mut busy = 0.0;
-        while let Some(&((pass, unit, micro), span)) = self.cpu_updates.front() {
-            let (began, ended) = (span.from.max(from), span.to.min(to));
-            if began < ended && self.pass.is_none() {
-                self.emit(began, |_| What::PassStarted { pass, unit, micro });
-                self.emit(ended, |_| What::PassFinished { pass, unit, micro });
-                busy += ended - began;
-            }
-            if span.to > to {
-                break;
-            }
-            self.cpu_updates.pop_front();
-        }
-        busy
     }
 
     /// Returns the event of a collective, with the bytes that it sends;
@@ -350,10 +217,7 @@ impl<'a> EventWriter<'a> {
         if let Some(flight) = flight {
             self.land(self.clock.now, &flight, idle - offload);
         }
-        if let Some(&sequence) = self.numbers.get(&number) {
-            self.crossings[sequence].has_ended = true;
-            self.emit_transfer(self.clock.now, sequence, Progress::Finished);
-        }
+        self.arrive(number);
     }
 
     /// Ends a collective for which the ranks were idle for `idle` seconds.
