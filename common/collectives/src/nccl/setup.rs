@@ -1,6 +1,6 @@
 //! How ranks get communicators, and what can prevent it.
 
-use super::calls::{CommunicatorMember, nccl_error};
+use super::calls::{CommunicatorMember, NCCL, nccl_error};
 use super::communicator::Communicator;
 use super::memory_probe::{MemoryProbe, Uuid};
 use super::raw::{Functions, OLDEST, UniqueId};
@@ -188,6 +188,14 @@ pub(crate) struct Connected {
     pub(crate) host_barrier: HostBarrier,
 }
 
+/// Returns the message of `error`. An error that names NCCL as its call says so no second time.
+fn in_words(error: DeviceError) -> String {
+    match error {
+        DeviceError::Cuda { call: NCCL, reason } => reason,
+        other => other.to_string(),
+    }
+}
+
 impl<'a> Setup<'a> {
     pub(crate) fn new(control: &'a Arc<dyn Backend>, runtime: &'a Arc<Runtime>, timeout: Duration) -> Self {
         Setup { control, runtime, timeout, rank: control.global_rank() }
@@ -213,8 +221,8 @@ impl<'a> Setup<'a> {
 
     /// Exchanges the ranks' messages. They are no part of the run's traffic.
     fn exchange_peers(&self, channel: &ControlChannel) -> Result<Vec<Peer>, CollectiveError> {
-        let version = version().map_err(|error| self.refused(error))?;
-        let functions = Functions::get().map_err(|error| self.refused(error))?;
+        let version = version().map_err(|error| self.refused(in_words(error)))?;
+        let functions = Functions::get().map_err(|error| self.refused(in_words(error)))?;
         let first = self.control.member() == 0;
         let id = if first { functions.new_id().map_err(|e| self.refused(e))? } else { UniqueId([0; 128]) };
         let GpuInfo { uuid: gpu, multiprocessors, .. } = *self.runtime.gpu().info();
