@@ -60,6 +60,11 @@ impl SymbolicRank {
         SymbolicRank { script: Some(Vec::new()), ..SymbolicRank::default() }
     }
 
+    /// True if it writes down a script.
+    pub(crate) fn is_scripted(&self) -> bool {
+        self.script.is_some()
+    }
+
     fn write(&mut self, action: impl FnOnce() -> Action) {
         if let Some(script) = &mut self.script {
             script.push(action());

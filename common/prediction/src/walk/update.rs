@@ -2,6 +2,7 @@
 
 use super::Walk;
 use crate::offload::{Moves, PieceMoves, Pieces};
+use crate::phases::Accumulate;
 use crate::rank::{Begins, Cargo, InFlight};
 use crate::script::{After, CpuTask};
 use events::{Class, Place, Route};
@@ -40,6 +41,10 @@ impl Walk<'_> {
     /// Issues the reads of the states that the next update needs first, if they are stored on disk:
     /// a piece per slot, as soon as the previous update no longer uses it.
     pub(super) fn read_ahead(&mut self) {
+        if !self.rank.is_scripted() {
+            self.rank.counter.transfers.add(&self.offload.read_ahead(), 1);
+            return;
+        }
         if self.offload.placement.optimizer != Place::Disk {
             return;
         }
@@ -57,11 +62,32 @@ impl Walk<'_> {
     /// full. The CPU's update has its slots from the start, and may continue in the next forward.
     pub(super) fn update(&mut self) {
         let slots = self.offload.update_slots();
-        let on_device = self.offload.updates_on_device();
-        let bytes_in_memory = if on_device { slots.bytes_in_memory } else { 0 };
+        let bytes_in_memory = if self.offload.updates_on_device() { slots.bytes_in_memory } else { 0 };
         let in_memory = self.rank.allocate_in(Place::Host, Class::Workspace, slots.count * bytes_in_memory);
         let staged = self.rank.allocate(Class::Workspace, slots.count * slots.bytes_on_device);
-        self.pager.slots = (0..slots.count).map(|_| Vec::new()).collect();
+        if self.rank.is_scripted() {
+            self.update_by_piece(slots.count);
+        } else {
+            self.count_update();
+        }
+        self.rank.free(in_memory);
+        self.rank.free(staged);
+    }
+
+    /// Counts the transfers of an update, and gathers units, without writing down each piece.
+    fn count_update(&mut self) {
+        for (unit, slices) in self.offload.units.iter().enumerate() {
+            self.rank.counter.transfers.add(&self.offload.updates(slices), 1);
+            self.updated.push(&mut self.rank, unit);
+        }
+        self.updated.finish(&mut self.rank);
+        self.rank.counter.transfers.remove(&self.offload.read_ahead());
+    }
+
+    /// Issues the update of each piece, in one of `slots` slots, and gathers units.
+    fn update_by_piece(&mut self, slots: u64) {
+        let on_device = self.offload.updates_on_device();
+        self.pager.slots = (0..slots).map(|_| Vec::new()).collect();
         for unit in 0..self.offload.units.len() {
             let mut ends = Ends::default();
             for piece in self.pieces_of(unit).collect::<Vec<_>>() {
@@ -83,12 +109,10 @@ impl Walk<'_> {
         let slots = std::mem::take(&mut self.pager.slots);
         if self.offload.placement.any_states() {
             self.rank.slots_in_use(slots.into());
+            if !self.offload.continues_in_forward() {
+                self.rank.wait_for_update(None);
+            }
         }
-        if self.offload.placement.any_states() && !self.offload.continues_in_forward() {
-            self.rank.wait_for_update(None);
-        }
-        self.rank.free(in_memory);
-        self.rank.free(staged);
     }
 
     /// Updates a piece on the device, through which offloaded parameters pass.
