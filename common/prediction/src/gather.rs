@@ -6,8 +6,8 @@ use crate::job::Job;
 use crate::ledger::Allocation;
 use crate::offload::{Fetch, Offload};
 use crate::partition::Partition;
-use crate::rank::{Begins, Cargo, InFlight, SymbolicRank};
-use crate::script::After;
+use crate::rank::{Cargo, InFlight, SymbolicRank};
+use crate::script::{After, Begins};
 use crate::traffic::Among;
 use events::{Class, Operation, Pass, Route};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -178,7 +178,7 @@ impl<'a> GatherWindow<'a> {
             let after = arrived.map_or(after, |arrived| vec![arrived]);
             let kind = (self.among, Operation::AllGather);
             let gather = rank.issue(kind, &[(unit, elements)], self.bytes_per_element, &after);
-            self.leave_slot(unit, gather.end());
+            self.return_slot(unit, gather.end());
             self.in_flight.insert(unit, gather);
         }
     }
@@ -196,9 +196,9 @@ impl<'a> GatherWindow<'a> {
             return None;
         }
         let read = read.filter(|_| !self.hands_over);
-        let mut after = self.free_slot();
+        let mut after = self.take_slot();
         let unit_id = unit as u16;
-        after.push(if read.is_some() { After::Written(unit_id) } else { After::Update(unit_id) });
+        after.push(if read.is_some() { After::OnDisk(unit_id) } else { After::Update(unit_id) });
         let mut transfer = |route, bytes, after: &[After]| {
             let cargo = Cargo { route, class: Class::Parameters, unit, bytes };
             rank.transfer(cargo, Begins::Ahead, after).end()
@@ -209,15 +209,15 @@ impl<'a> GatherWindow<'a> {
         Some(transfer(Route::HostToDevice, copied, &after))
     }
 
-    /// Returns what the next free slot waits for. If none is free, takes the one whose shard
+    /// Takes a slot, and returns what it waits for. If none is free, takes the one whose shard
     /// forward has gathered first.
-    fn free_slot(&mut self) -> Vec<After> {
+    fn take_slot(&mut self) -> Vec<After> {
         let oldest = |held: &mut VecDeque<(usize, Vec<After>)>| held.pop_front().map(|(_, after)| after);
         self.free.pop_front().or_else(|| oldest(&mut self.held)).unwrap_or_default()
     }
 
     /// Notes that `gather` reads the slot of `unit`, which backward may find there.
-    fn leave_slot(&mut self, unit: usize, gather: After) {
+    fn return_slot(&mut self, unit: usize, gather: After) {
         if self.fetches[unit].is_none() || self.secondary && self.pass == Pass::Backward {
             return;
         }

@@ -62,7 +62,7 @@ pub use predict::{
 };
 pub use recipe::{ModelStates, Recipe};
 pub use remedies::{Remedies, Remedy, Room, change, remedies};
-pub use script::{Action, After, CpuTask, CpuWork, Issued, Moved};
+pub use script::{Action, After, Begins, CpuTask, CpuWork, Issued, Moved};
 pub use stage::Stage;
 pub use strategy::Strategy;
 pub use traffic::{Algorithm, Among, Traffic};

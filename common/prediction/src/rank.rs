@@ -3,12 +3,12 @@
 
 use crate::ledger::{Allocation, Memory, SymbolicLedger};
 use crate::moment::{Moment, Peak};
-use crate::script::{Action, After, CpuTask, CpuWork, Issued, Moved};
+use crate::script::{Action, After, Begins, CpuTask, CpuWork, Issued, Moved};
 use crate::traffic::{Among, ByteCounter};
 use events::{Class, Operation, Pass, Place, Route};
 use model::LayerKind;
 
-/// A collective or transfer that is in flight. [`SymbolicRank::wait`] takes it by value, so that a
+/// A collective, a transfer or the CPU's work, in flight. [`SymbolicRank::wait`] takes it by value, so that a
 /// rank waits for it once.
 #[must_use]
 pub(crate) struct InFlight(usize);
@@ -19,9 +19,24 @@ impl InFlight {
         After::Action(self.0)
     }
 
-    /// Returns its number. The rank itself never waits for it.
-    pub(crate) fn number(self) -> usize {
+    /// Returns its number.
+    pub(crate) fn number(&self) -> usize {
         self.0
+    }
+}
+
+impl UpdateEnds {
+    /// Adds what leaves a piece by `moves`, in flight as `left`. Shards on their way to disk may be
+    /// used before they are written.
+    pub(crate) fn add(&mut self, moves: &[(Route, Class, u64)], left: &[InFlight]) {
+        for ((route, class, _), end) in moves.iter().zip(left) {
+            let ends = match (class, route) {
+                (Class::Parameters, Route::HostToDisk) => &mut self.on_disk,
+                (Class::Parameters, _) => &mut self.parameters,
+                _ => &mut self.others,
+            };
+            ends.push(end.number());
+        }
     }
 }
 
@@ -34,13 +49,15 @@ pub(crate) struct Cargo {
     pub(crate) bytes: u64,
 }
 
-/// When a transfer may begin.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Begins {
-    /// When the rank's computation has come to it.
-    Now,
-    /// Before that: it reads ahead.
-    Ahead,
+/// The actions that end the update of a piece or a unit, by number.
+#[derive(Default)]
+pub(crate) struct UpdateEnds {
+    /// Those after which its parameters may be used.
+    pub(crate) parameters: Vec<usize>,
+    /// Those after which its parameters are on disk, if they are stored there.
+    pub(crate) on_disk: Vec<usize>,
+    /// The others.
+    pub(crate) others: Vec<usize>,
 }
 
 /// One rank, as its ledgers and counters see it.
@@ -149,9 +166,9 @@ impl SymbolicRank {
         let Cargo { route, class, unit, bytes } = cargo;
         self.counter.transfers.count(route, bytes);
         let number = self.number();
-        let (unit, ahead) = (unit as u16, begins == Begins::Ahead);
+        let unit = unit as u16;
         self.write(|| {
-            Action::Transfer(Moved { number, route, class, unit, bytes, after: after.to_vec(), ahead })
+            Action::Transfer(Moved { number, route, class, unit, bytes, after: after.to_vec(), begins })
         });
         InFlight(number)
     }
@@ -168,10 +185,18 @@ impl SymbolicRank {
         InFlight(number)
     }
 
-    /// Notes that the update of `unit` is issued: passes may use its parameters after the actions
-    /// `parameters`, and it is complete after `others`, too.
-    pub(crate) fn updated(&mut self, unit: usize, parameters: Vec<usize>, others: Vec<usize>) {
-        self.write(|| Action::Updated { unit: unit as u16, parameters, others });
+    /// Notes that the update of `unit` is issued, and which actions end it.
+    pub(crate) fn updated(&mut self, unit: usize, UpdateEnds { parameters, on_disk, others }: UpdateEnds) {
+        self.write(|| Action::Updated { unit: unit as u16, parameters, on_disk, others });
+    }
+
+    /// Waits until `after` has ended.
+    pub(crate) fn wait_for(&mut self, after: &[After]) {
+        for after in after {
+            if let After::Action(number) = *after {
+                self.write(|| Action::Wait { number });
+            }
+        }
     }
 
     /// Notes that the update's slots are in use until the actions of `until` have ended.
@@ -185,7 +210,7 @@ impl SymbolicRank {
         self.write(|| Action::WaitForUpdate { unit: unit.map(|unit| unit as u16) });
     }
 
-    /// Waits for a collective or a transfer.
+    /// Waits for a collective, a transfer or the CPU.
     pub(crate) fn wait(&mut self, InFlight(number): InFlight) {
         self.write(|| Action::Wait { number });
     }

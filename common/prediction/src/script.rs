@@ -24,7 +24,7 @@ pub enum Action {
     Transfer(Moved),
     /// The CPU is given work; the device continues.
     OnCpu(CpuWork),
-    /// The rank waits for a collective or a transfer.
+    /// The rank waits for a collective, a transfer or the CPU.
     Wait {
         /// Its number.
         number: usize,
@@ -60,6 +60,8 @@ pub enum Action {
         unit: u16,
         /// The actions after which passes may use its parameters.
         parameters: Vec<usize>,
+        /// Those after which its parameters are on disk, if they are stored there.
+        on_disk: Vec<usize>,
         /// The other actions after which its update is complete.
         others: Vec<usize>,
     },
@@ -83,10 +85,9 @@ pub enum After {
     Action(usize),
     /// The latest update of a unit's parameters, which a step before may have issued.
     Update(u16),
-    /// The latest update of a unit, and the end of all that it writes.
-    Written(u16),
-    /// The end of the latest update's use of a slot. They are numbered in the order in which its
-    /// last pieces use them.
+    /// The latest update of a unit, whose parameters are on disk then.
+    OnDisk(u16),
+    /// The end of the latest update's use of a slot. Slot 0 becomes free first.
     Slot(u16),
 }
 
@@ -105,9 +106,19 @@ pub struct Moved {
     pub bytes: u64,
     /// What it waits for.
     pub after: Vec<After>,
-    /// Whether it may begin before the rank's computation is where the script issues it: what it
-    /// moves is read ahead.
-    pub ahead: bool,
+    /// When it may begin.
+    pub begins: Begins,
+}
+
+/// When a transfer may begin, and what it goes before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begins {
+    /// When the script issues it. A pass needs what it moves: it goes before an update's transfers.
+    Now,
+    /// Before the script issues it. A pass needs what it moves.
+    Ahead,
+    /// When the script issues it. An update needs what it moves.
+    ForUpdate,
 }
 
 /// Work of the CPU.

@@ -5,7 +5,7 @@
 use crate::cost::Costs;
 use crate::stream::{Span, Stream};
 use events::{Class, Pass, Route};
-use prediction::{Action, After, Among, CpuWork, Issued, Moved};
+use prediction::{Action, After, Among, Begins, CpuWork, Issued, Moved};
 use std::collections::BTreeMap;
 
 /// The seconds of one step on one rank, by what the rank does.
@@ -60,6 +60,15 @@ struct Flight {
     delay: f64,
 }
 
+/// The update of a unit whose states are offloaded.
+#[derive(Clone, Copy, Debug)]
+struct Updated {
+    /// What ends the update of its parameters.
+    last: Flight,
+    /// When they are on disk, if they are stored there.
+    on_disk: f64,
+}
+
 /// One rank's clock.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
@@ -79,11 +88,10 @@ pub struct Clock {
     first: usize,
     /// These actions so far, in order.
     flights: Vec<Flight>,
-    /// When each unit's parameters are updated, and all that its update writes is written, if
-    /// states are offloaded.
-    updated: BTreeMap<u16, [f64; 2]>,
-    /// When the latest update of offloaded states is complete.
-    complete: f64,
+    /// The latest update of each unit, if states are offloaded.
+    updated: BTreeMap<u16, Updated>,
+    /// What ends the latest update of offloaded states.
+    complete: Option<Flight>,
     /// When it no longer uses each of its slots.
     slots: Vec<f64>,
     /// Time so far.
@@ -120,18 +128,24 @@ impl Clock {
     /// Issues a transfer: it begins as soon as its route is free. Returns when it moves.
     pub fn transfer(&mut self, costs: &Costs, moved: &Moved) -> Span {
         let (seconds, route) = (costs.transfer(moved.route, moved.bytes), moved.route.index());
-        let reached = if moved.ahead { 0.0 } else { self.now };
         // Those of one class keep their order.
         let previous = self.last[route][moved.class.index()];
-        let ready = reached.max(self.end_of(&moved.after)).max(previous);
-        // A layer waits for a shard or an input, while an update can continue beside layers.
-        let goes_first = moved.route == Route::DiskToHost && moved.class != Class::Optimizer;
+        let ready = self.ready(moved).max(previous);
         let stream = &mut self.routes[route];
-        let span = if goes_first { stream.cross_first(ready, seconds) } else { stream.cross(ready, seconds) };
+        let span = match moved.begins {
+            Begins::ForUpdate => stream.cross(ready, seconds),
+            Begins::Now | Begins::Ahead => stream.cross_first(ready, seconds),
+        };
         self.last[route][moved.class.index()] = span.to;
         self.time.transfers[route] += seconds;
         self.depart(moved.number, Flight { span, is_offload: true, delay: 0.0 });
         span
+    }
+
+    /// Returns when a run would issue a transfer: as soon as its buffer is free.
+    pub(crate) fn ready(&self, moved: &Moved) -> f64 {
+        let reached = if moved.begins == Begins::Ahead { 0.0 } else { self.now };
+        reached.max(self.end_of(&moved.after))
     }
 
     /// Gives the CPU work, which it begins as soon as it is free. Returns when it works.
@@ -164,22 +178,27 @@ impl Clock {
     pub(crate) fn end_of(&self, after: &[After]) -> f64 {
         let end = |after: &After| match *after {
             After::Action(number) => self.flight(number).span.to,
-            After::Update(unit) => self.updated.get(&unit).map_or(0.0, |[updated, _]| *updated),
-            After::Written(unit) => self.updated.get(&unit).map_or(0.0, |[_, written]| *written),
+            After::Update(unit) => self.updated.get(&unit).map_or(0.0, |updated| updated.last.span.to),
+            After::OnDisk(unit) => self.updated.get(&unit).map_or(0.0, |updated| updated.on_disk),
             After::Slot(slot) => self.slots.get(slot as usize).copied().unwrap_or(0.0),
         };
         after.iter().map(end).fold(0.0, f64::max)
     }
 
     /// Notes that the update of `unit` is issued: its parameters are updated after the actions
-    /// `parameters`, and it is complete after `others`, too.
-    pub fn updated(&mut self, unit: u16, parameters: &[usize], others: &[usize]) {
-        let end =
-            |numbers: &[usize]| numbers.iter().map(|&number| self.flight(number).span.to).fold(0.0, f64::max);
-        let updated = end(parameters);
-        let written = end(others).max(updated);
-        self.updated.insert(unit, [updated, written]);
-        self.complete = self.complete.max(written);
+    /// `parameters` and on disk after `on_disk`, and it is complete after `others`, too.
+    pub fn updated(&mut self, unit: u16, parameters: &[usize], on_disk: &[usize], others: &[usize]) {
+        let last = |numbers: &[usize]| {
+            let flights = numbers.iter().map(|&number| self.flight(number));
+            flights.max_by(|one, other| one.span.to.total_cmp(&other.span.to))
+        };
+        let (updated, written, others) = (last(parameters), last(on_disk), last(others));
+        let ends = [self.complete, updated, written, others].into_iter().flatten();
+        self.complete = ends.max_by(|one, other| one.span.to.total_cmp(&other.span.to));
+        if let Some(last) = updated.or(self.complete) {
+            let on_disk = written.map_or(0.0, |written| written.span.to);
+            self.updated.insert(unit, Updated { last, on_disk });
+        }
     }
 
     /// Notes until when the latest update uses each of its slots.
@@ -187,25 +206,29 @@ impl Clock {
         self.slots = until.iter().map(|after| self.end_of(after)).collect();
     }
 
-    /// Waits for a collective or a transfer. Returns when it was under way, and how long the rank
+    /// Waits for a collective, a transfer or the CPU. Returns when it was under way, and how long the rank
     /// was idle.
     pub fn wait(&mut self, number: usize) -> (Span, f64) {
-        let Flight { span, is_offload, delay } = self.flight(number);
-        let idle = (span.to - self.now).max(0.0);
-        self.now += idle;
-        let offload = if is_offload { idle } else { delay.min(idle) };
-        self.time.offload += offload;
-        self.time.exposed += idle - offload;
-        (span, idle)
+        let flight = self.flight(number);
+        (flight.span, self.wait_until(flight))
     }
 
     /// Waits until the parameters of `unit` are updated; for `None`, until the latest update is
     /// complete. Returns how long the rank was idle.
     pub fn wait_for_update(&mut self, unit: Option<u16>) -> f64 {
-        let until = unit.map_or(self.complete, |unit| self.end_of(&[After::Update(unit)]));
-        let idle = (until - self.now).max(0.0);
+        let last = match unit {
+            Some(unit) => self.updated.get(&unit).map(|updated| updated.last),
+            None => self.complete,
+        };
+        last.map_or(0.0, |last| self.wait_until(last))
+    }
+
+    fn wait_until(&mut self, Flight { span, is_offload, delay }: Flight) -> f64 {
+        let idle = (span.to - self.now).max(0.0);
         self.now += idle;
-        self.time.offload += idle;
+        let offload = if is_offload { idle } else { delay.min(idle) };
+        self.time.offload += offload;
+        self.time.exposed += idle - offload;
         idle
     }
 
@@ -236,7 +259,9 @@ impl Clock {
                 Action::Wait { number } => {
                     self.wait(*number);
                 }
-                Action::Updated { unit, parameters, others } => self.updated(*unit, parameters, others),
+                Action::Updated { unit, parameters, on_disk, others } => {
+                    self.updated(*unit, parameters, on_disk, others);
+                }
                 Action::SlotsInUse { until } => self.slots_in_use(until),
                 Action::WaitForUpdate { unit } => {
                     self.wait_for_update(*unit);

@@ -4,7 +4,7 @@ mod writer;
 
 use crate::cost::Costs;
 use events::{Event, RunHeader, What};
-use prediction::{InvalidJob, Job, Prediction, Scripts};
+use prediction::{Action, InvalidJob, Job, Prediction, Scripts};
 use std::collections::BTreeMap;
 use writer::EventWriter;
 
@@ -27,13 +27,22 @@ const MOST_RANKS: usize = 1024;
 /// [`InvalidJob`] if no run can have these numbers.
 pub fn is_recordable(job: &Job, steps: u32) -> Result<bool, InvalidJob> {
     let actions = |micro_batches| -> Result<usize, InvalidJob> {
-        Ok(prediction::scripts(&Job { micro_batches, ..job.clone() })?.first_step.len())
+        let step = prediction::scripts(&Job { micro_batches, ..job.clone() })?.first_step;
+        Ok(step.iter().map(most_events).sum())
     };
     let (one, two) = (actions(1)?, actions(2)?);
     let of_step = one.saturating_add((two - one).saturating_mul(job.micro_batches - 1));
-    // An action is at most two events: an update begins and ends.
-    let events = of_step.saturating_mul(2 * steps as usize).saturating_mul(job.world_size);
+    let events = of_step.saturating_mul(steps as usize).saturating_mul(job.world_size);
     Ok(events <= MOST_EVENTS && job.world_size <= MOST_RANKS)
+}
+
+/// Returns the most events that an action becomes on a rank.
+fn most_events(action: &Action) -> usize {
+    match action {
+        // Issued, started, crossed, finished; or a pass on the CPU, interrupted once.
+        Action::Issue(_) | Action::OnCpu(_) => 4,
+        _ => 2,
+    }
 }
 
 /// Returns the run of `steps` steps of `job`, whose prediction is `prediction`. Its device has no

@@ -9,17 +9,15 @@ pub struct Span {
     pub to: f64,
 }
 
-/// A stream of collectives or transfers. One that is ready earlier goes first, also if it is issued
-/// later: a run issues it when it is ready.
+/// A stream of collectives or transfers. Each is booked when the script issues it, which may be
+/// long before it is ready.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stream {
-    /// When it is busy, in order.
+    /// When it is booked, in order.
     busy: Vec<Span>,
     /// When the latest that went first has crossed.
     first: f64,
-    /// The seconds that went first beside `busy`, and that gaps in it make up for.
-    beside: f64,
-    /// How much later the next one begins, since gaps did not suffice.
+    /// The seconds by which what went first delays the next booking.
     delay: f64,
 }
 
@@ -38,35 +36,33 @@ impl Stream {
                 (at, from) = (next, before);
             }
         }
+        let to = from + seconds;
         if at == self.busy.len() {
-            self.delay = 0.0;
+            // What went first crosses where the next booking is late.
+            self.busy.push(Span { from: from - std::mem::take(&mut self.delay), to });
+        } else {
+            self.busy.insert(at, Span { from, to });
         }
-        let span = Span { from, to: from + seconds };
-        self.busy.insert(at, span);
-        span
+        Span { from, to }
     }
 
-    /// Returns when something crosses that goes before all that has not begun at `ready`. What has
-    /// its time keeps it: the gaps that follow, and then what is issued next, make up for it.
+    /// Returns when something crosses that goes before all that has not begun at `ready`. Bookings
+    /// are not moved: the next one is later instead.
     pub(crate) fn cross_first(&mut self, ready: f64, seconds: f64) -> Span {
-        let under_way = self.busy.iter().rev().find(|span| span.from < ready);
+        let under_way = self.busy.iter().rev().find(|span| span.from < ready && self.first < ready);
         let from = under_way.map_or(ready, |span| span.to.max(ready)).max(self.first);
         let span = Span { from, to: from + seconds };
-        self.first = span.to;
-        let shared = |other: &Span| (other.to.min(span.to) - other.from.max(span.from)).max(0.0);
-        let later = || self.busy.iter().rev().take_while(|other| other.to > from);
-        let overlap: f64 = later().map(shared).sum();
-        if overlap == 0.0 {
-            return self.cross(from, seconds);
+        if from >= self.end() + self.delay {
+            self.delay = 0.0;
+            self.busy.push(span);
+            return span;
         }
-        let gaps = self.end() - from - later().map(|other| other.to - other.from).sum::<f64>();
-        let made_up = overlap.min((gaps - self.beside).max(0.0));
-        self.beside += made_up;
-        self.delay += overlap - made_up;
+        self.first = span.to;
+        self.delay += seconds;
         span
     }
 
-    /// Returns when it has carried all that has its time.
+    /// Returns the end of the last booking.
     fn end(&self) -> f64 {
         self.busy.last().map_or(0.0, |last| last.to)
     }
@@ -74,6 +70,5 @@ impl Stream {
     /// Forgets what has crossed before `time`.
     pub(crate) fn forget_before(&mut self, time: f64) {
         self.busy.retain(|span| span.to > time);
-        self.beside = 0.0;
     }
 }

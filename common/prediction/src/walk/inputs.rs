@@ -4,7 +4,8 @@ use super::Walk;
 use crate::activations::BlockKept;
 use crate::ledger::Allocation;
 use crate::offload::pages;
-use crate::rank::{Begins, Cargo, InFlight};
+use crate::rank::{Cargo, InFlight};
+use crate::script::Begins;
 use events::{Class, Place, Route};
 
 /// The buffers that a block keeps between its forward and its backward.

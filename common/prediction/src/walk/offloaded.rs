@@ -5,10 +5,10 @@ use super::{GradientsInFlight, Walk, sharing};
 use crate::ledger::Allocation;
 use crate::offload::{EqualBuffers, STATES, Slices, pages};
 use crate::placement::{MIN_STREAM_PIECES, STREAM_BUFFER, STREAM_BUFFERS, Saving};
-use crate::rank::{Begins, Cargo};
+use crate::rank::Cargo;
 use crate::recipe::F32;
 use crate::reduce::UnitGradients;
-use crate::script::CpuTask;
+use crate::script::{Begins, CpuTask};
 use events::{Class, Operation, Place, Route};
 use model::TrainingState;
 

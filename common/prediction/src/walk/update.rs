@@ -3,9 +3,9 @@
 use super::Walk;
 use crate::offload::{Moves, PieceMoves, Pieces};
 use crate::phases::Accumulate;
-use crate::rank::{Begins, Cargo, InFlight};
-use crate::script::{After, CpuTask};
-use events::{Class, Place, Route};
+use crate::rank::{Cargo, InFlight, UpdateEnds};
+use crate::script::{After, Begins, CpuTask};
+use events::{Class, Place};
 use std::collections::VecDeque;
 
 /// A piece of a unit's slice.
@@ -17,15 +17,6 @@ struct Piece {
     size: Pieces,
 }
 
-/// The actions after which a piece, or a unit, is updated, by number.
-#[derive(Default)]
-struct Ends {
-    /// Those after which its parameters may be used.
-    parameters: Vec<usize>,
-    /// The others.
-    others: Vec<usize>,
-}
-
 /// The pieces of an update that is being issued.
 #[derive(Default)]
 pub(super) struct Pager {
@@ -34,7 +25,7 @@ pub(super) struct Pager {
     /// Transfers that have read ahead, by piece.
     ahead: VecDeque<Vec<usize>>,
     /// Updated units that wait for others of their bucket.
-    filling: Vec<(usize, Ends)>,
+    filling: Vec<(usize, UpdateEnds)>,
 }
 
 impl Walk<'_> {
@@ -53,8 +44,8 @@ impl Walk<'_> {
         for (slot, piece) in (0u16..).zip(pieces) {
             let mut states = self.moves(piece).arriving;
             states.retain(|(_, class, _)| *class == Class::Optimizer);
-            let read = self.transfer_in_turn(piece.unit, &states, Begins::Ahead, &[After::Slot(slot)]);
-            self.pager.ahead.push_back(read.into_iter().map(InFlight::number).collect());
+            let read = self.transfer_in_turn(piece.unit, &states, &[After::Slot(slot)]);
+            self.pager.ahead.push_back(read.iter().map(InFlight::number).collect());
         }
     }
 
@@ -86,82 +77,69 @@ impl Walk<'_> {
 
     /// Issues the update of each piece, in one of `slots` slots, and gathers units.
     fn update_by_piece(&mut self, slots: u64) {
-        let on_device = self.offload.updates_on_device();
         self.pager.slots = (0..slots).map(|_| Vec::new()).collect();
         for unit in 0..self.offload.units.len() {
-            let mut ends = Ends::default();
-            for piece in self.pieces_of(unit).collect::<Vec<_>>() {
-                let Ends { parameters, others } =
-                    if on_device { self.update_on_device(piece) } else { self.update_on_cpu(piece) };
-                ends.parameters.extend(parameters);
-                ends.others.extend(others);
+            let mut ends = UpdateEnds::default();
+            for piece in self.pieces_of(unit) {
+                if self.offload.updates_on_device() {
+                    self.update_on_device(piece, &mut ends);
+                } else {
+                    self.update_on_cpu(piece, &mut ends);
+                }
             }
-            if !on_device {
-                self.gather_updated(unit, ends);
-                continue;
-            }
-            if !(ends.parameters.is_empty() && ends.others.is_empty()) {
-                self.rank.updated(unit, ends.parameters, ends.others);
-            }
-            self.updated.push(&mut self.rank, unit);
+            self.gather_updated(unit, ends);
         }
         self.updated.finish(&mut self.rank);
         let slots = std::mem::take(&mut self.pager.slots);
-        if self.offload.placement.any_states() {
+        if self.offload.placement.optimizer == Place::Disk {
             self.rank.slots_in_use(slots.into());
-            if !self.offload.continues_in_forward() {
-                self.rank.wait_for_update(None);
-            }
+        }
+        if self.offload.placement.any_states() && !self.offload.continues_in_forward() {
+            self.rank.wait_for_update(None);
         }
     }
 
     /// Updates a piece on the device, through which offloaded parameters pass.
-    fn update_on_device(&mut self, piece: Piece) -> Ends {
+    fn update_on_device(&mut self, piece: Piece, ends: &mut UpdateEnds) {
         let PieceMoves { arriving, leaving } = self.moves(piece);
-        let free = self.free_slot();
-        for arrived in self.transfer_in_turn(piece.unit, &arriving, Begins::Now, &free) {
-            self.rank.wait(arrived);
-        }
+        let free = self.take_slot();
+        let arrived = self.transfer_in_turn(piece.unit, &arriving, &free);
+        self.rank.wait_for(&free);
+        arrived.into_iter().for_each(|arrived| self.rank.wait(arrived));
         self.rank.update(piece.unit, piece.number, piece.size.elements);
-        let left = self.transfer_in_turn(piece.unit, &leaving, Begins::Now, &[]);
-        self.take_slot(&left);
-        Ends { parameters: left.into_iter().map(InFlight::number).collect(), others: Vec::new() }
+        let left = self.transfer_in_turn(piece.unit, &leaving, &[]);
+        self.return_slot(&left);
+        ends.add(&leaving, &left);
     }
 
     /// Updates a piece on the CPU.
-    fn update_on_cpu(&mut self, piece: Piece) -> Ends {
+    fn update_on_cpu(&mut self, piece: Piece, ends: &mut UpdateEnds) {
         let PieceMoves { mut arriving, leaving } = self.moves(piece);
-        let free = self.free_slot();
+        let free = self.take_slot();
         let mut arrived = Vec::new();
         if let Some(read) = self.pager.ahead.pop_front() {
             arriving.retain(|(_, class, _)| *class != Class::Optimizer);
             arrived.extend(read.into_iter().map(After::Action));
         }
-        let moved = self.transfer_in_turn(piece.unit, &arriving, Begins::Now, &free);
+        let moved = self.transfer_in_turn(piece.unit, &arriving, &free);
         arrived.extend(moved.iter().map(InFlight::end));
         let task = CpuTask::Update { piece: piece.number };
         let updated = self.rank.on_cpu(task, (piece.unit, piece.size.elements), &arrived);
-        let left = self.transfer_in_turn(piece.unit, &leaving, Begins::Now, &[updated.end()]);
-        let mut slot = left;
-        let mut ends = Ends::default();
-        slot.push(updated);
-        self.take_slot(&slot);
-        // Shards on their way to disk may be used before they are written.
-        let is_landing = |(route, class, _): &(Route, Class, u64)| {
-            *class == Class::Parameters && *route != Route::HostToDisk
-        };
-        for (lands, end) in leaving.iter().map(is_landing).chain([true]).zip(slot) {
-            let ends = if lands { &mut ends.parameters } else { &mut ends.others };
-            ends.push(end.number());
-        }
-        ends
+        let mut left = self.transfer_in_turn(piece.unit, &leaving, &[updated.end()]);
+        ends.parameters.push(updated.number());
+        left.push(updated);
+        self.return_slot(&left);
+        ends.add(&leaving, &left);
     }
 
-    /// Notes that the CPU's update of `unit` is issued. Gathers it with its bucket if the rank
-    /// holds it in full.
-    fn gather_updated(&mut self, unit: usize, ends: Ends) {
-        if !self.updated.gathers(unit) {
-            self.rank.updated(unit, ends.parameters, ends.others);
+    /// Notes that the update of `unit` is issued, unless nothing of it is offloaded. Gathers it with
+    /// its bucket if the rank holds it in full.
+    fn gather_updated(&mut self, unit: usize, ends: UpdateEnds) {
+        if self.offload.updates_on_device() || !self.updated.gathers(unit) {
+            if self.offload.placement.any_states() {
+                self.rank.updated(unit, ends);
+            }
+            self.updated.push(&mut self.rank, unit);
             return;
         }
         self.pager.filling.push((unit, ends));
@@ -170,43 +148,35 @@ impl Walk<'_> {
         let landed = filled.iter().flat_map(|(_, ends)| &ends.parameters);
         let after: Vec<After> = landed.map(|&number| After::Action(number)).collect();
         let gather = self.updated.gather(&mut self.rank, &bucket, &after).number();
-        for (unit, Ends { others, .. }) in filled {
-            self.rank.updated(unit, vec![gather], others);
+        for (unit, ends) in filled {
+            self.rank.updated(unit, UpdateEnds { parameters: vec![gather], ..ends });
         }
     }
 
     /// Issues `moves` for `unit`, after `after`. Parameters that move over two routes take the
     /// second after the first.
-    fn transfer_in_turn(
-        &mut self,
-        unit: usize,
-        moves: &Moves,
-        begins: Begins,
-        after: &[After],
-    ) -> Vec<InFlight> {
+    fn transfer_in_turn(&mut self, unit: usize, moves: &Moves, after: &[After]) -> Vec<InFlight> {
         let mut moved: Vec<InFlight> = Vec::with_capacity(moves.len());
         let mut previous = None;
         for &(route, class, bytes) in moves {
             let cargo = Cargo { route, class, unit, bytes };
             let is_second = class == Class::Parameters && previous == Some(class);
             let first = moved.last().filter(|_| is_second).map(InFlight::end);
-            let crossing = match first {
-                Some(first) => self.rank.transfer(cargo, begins, &[first]),
-                None => self.rank.transfer(cargo, begins, after),
-            };
-            moved.push(crossing);
+            let first = first.map(|first| [first]);
+            let after = first.as_ref().map_or(after, |first| first);
+            moved.push(self.rank.transfer(cargo, Begins::ForUpdate, after));
             previous = Some(class);
         }
         moved
     }
 
-    /// Returns what the next piece's slot waits for.
-    fn free_slot(&mut self) -> Vec<After> {
+    /// Takes the next piece's slot, and returns what it waits for.
+    fn take_slot(&mut self) -> Vec<After> {
         self.pager.slots.pop_front().unwrap_or_default()
     }
 
-    /// Notes that a piece's slot is free after `left`.
-    fn take_slot(&mut self, left: &[InFlight]) {
+    /// Returns a piece's slot, which is free after `left`.
+    fn return_slot(&mut self, left: &[InFlight]) {
         self.pager.slots.push_back(left.iter().map(InFlight::end).collect());
     }
 

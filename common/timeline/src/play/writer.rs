@@ -128,8 +128,8 @@ impl<'a> EventWriter<'a> {
                 Action::Transfer(moved) => self.transfer(moved),
                 Action::OnCpu(work) => self.on_cpu(work),
                 &Action::Wait { number } => self.wait(number),
-                Action::Updated { unit, parameters, others } => {
-                    self.clock.updated(*unit, parameters, others);
+                Action::Updated { unit, parameters, on_disk, others } => {
+                    self.clock.updated(*unit, parameters, on_disk, others);
                 }
                 Action::SlotsInUse { until } => self.clock.slots_in_use(until),
                 &Action::WaitForUpdate { unit } => self.wait_for_update(unit),

@@ -16,7 +16,9 @@ pub(super) struct Offload {
     numbers: BTreeMap<usize, usize>,
     /// The first transfer of the script before this one, and of this one.
     first: [usize; 2],
-    /// When the CPU did what.
+    /// The CPU's first work of the script before this one, and of this one.
+    first_work: [usize; 2],
+    /// When the CPU did what, since the script before this one.
     cpu_work: Vec<(Span, CpuTask)>,
     /// The CPU's updates that are not shown yet, in order.
     cpu_updates: VecDeque<(PassOf, Span)>,
@@ -31,7 +33,7 @@ struct Crossing {
     span: Span,
     /// Whether its end is emitted.
     has_ended: bool,
-    /// The seconds for which they were idle because they waited for it.
+    /// The seconds for which each rank was idle because it waited for it.
     idle: f64,
 }
 
@@ -39,15 +41,15 @@ impl Offload {
     /// Begins a script.
     pub(super) fn begin(&mut self) {
         self.numbers.clear();
+        self.cpu_work.drain(..self.first_work[0]);
+        self.first_work = [self.first_work[1] - self.first_work[0], self.cpu_work.len()];
         self.first = [self.first[1], self.crossings.len()];
     }
 }
 
 impl EventWriter<'_> {
     pub(super) fn transfer(&mut self, moved: &Moved) {
-        // A run issues it when its buffer is free.
-        let reached = if moved.ahead { 0.0 } else { self.clock.now };
-        let issued = self.clock.end_of(&moved.after).max(reached);
+        let issued = self.clock.ready(moved);
         let span = self.clock.transfer(self.costs, moved);
         let &Moved { number, route, class, unit, bytes, .. } = moved;
         let crossing = Crossing { route, class, unit, bytes, span, has_ended: false, idle: 0.0 };
