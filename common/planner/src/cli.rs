@@ -317,7 +317,8 @@ const REPLICATED: &str =
 
 const NO_TIMES: &str = "--on: a number of parameters has no layers to time: give --model NAME";
 const F32_TIMES: &str = "--on: times are of 16-bit training: leave --on out, or choose --recipe mixed";
-
+const UNUSED_RATE: &str =
+    "--cpu-rate needs --offload-optimizer, --disk-read and --disk-write a state on disk";
 const COMPUTED: &str = "a model's activations are computed: leave --activations out, \
                         or give --params COUNT in place of --model";
 
@@ -337,6 +338,7 @@ fn check(arguments: &Arguments) -> Result<(), clap::Error> {
         (offloaded && checkpointing != Checkpointing::Block, NO_INPUTS),
         (count && arguments.times.on.is_some(), NO_TIMES),
         (arguments.recipe.weights == F32 && arguments.times.on.is_some(), F32_TIMES),
+        (arguments.times.names_unused(&placement), UNUSED_RATE),
         (placement.buffers.is_some() && !placement.any_states(), NOT_OFFLOADED),
         (placement.optimizer != Place::Device && !arguments.recipe.is_trainable(), NO_RECIPE),
         (strategy.stage() == Stage::REPLICATED, REPLICATED),

@@ -1,8 +1,8 @@
 //! Times of steps: the flags that ask for them, and the recording of a predicted run.
 
 use clap::Args;
-use events::{Recorder, RecordingError};
-use prediction::{InvalidJob, Job, Stage, predict};
+use events::{Place, Recorder, RecordingError};
+use prediction::{InvalidJob, Job, Placement, Stage, predict};
 use std::path::PathBuf;
 use timeline::{
     Calibration, Cluster, Costs, GPUS, Gpu, Machine, PredictedRun, Software, StepTime, estimate,
@@ -56,6 +56,13 @@ pub struct Timing {
 }
 
 impl TimeArgs {
+    /// True if a rate is given of CPUs or disks that nothing in `placement` uses.
+    pub(crate) fn names_unused(&self, placement: &Placement) -> bool {
+        let disks = self.disk_read.or(self.disk_write);
+        self.cpu_rate.is_some() && placement.optimizer == Place::Device
+            || disks.is_some() && !placement.uses_disk()
+    }
+
     /// Returns the device on which steps are timed, in machines of `gpus_per_node`.
     pub(crate) fn timing(&self, gpus_per_node: usize) -> Option<Timing> {
         let usual = Cluster::of(self.on?, gpus_per_node);

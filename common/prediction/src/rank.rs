@@ -8,8 +8,8 @@ use crate::traffic::{Among, ByteCounter};
 use events::{Class, Operation, Pass, Place, Route};
 use model::LayerKind;
 
-/// A collective, a transfer or the CPU's work, in flight. [`SymbolicRank::wait`] takes it by value, so that a
-/// rank waits for it once.
+/// A collective, a transfer or the CPU's work, in flight. [`SymbolicRank::wait`] takes it by value,
+/// so that a rank waits for it once.
 #[must_use]
 pub(crate) struct InFlight(usize);
 

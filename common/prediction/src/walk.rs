@@ -171,8 +171,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks through setup and a step that begins as `start` says and updates the parameters.
-    /// Returns what the rank does in each. An update that continues in the next forward ends the
-    /// script.
+    /// Returns what the rank does in each. An update that continues in the next forward is the
+    /// script's last part.
     pub(crate) fn scripts(mut self, start: WalkedStart) -> [Vec<Action>; 2] {
         self.rank = SymbolicRank::scripted();
         if start == WalkedStart::Fresh {

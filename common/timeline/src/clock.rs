@@ -206,8 +206,8 @@ impl Clock {
         self.slots = until.iter().map(|after| self.end_of(after)).collect();
     }
 
-    /// Waits for a collective, a transfer or the CPU. Returns when it was under way, and how long the rank
-    /// was idle.
+    /// Waits for a collective, a transfer or the CPU. Returns when it was under way, and how long
+    /// the rank was idle.
     pub fn wait(&mut self, number: usize) -> (Span, f64) {
         let flight = self.flight(number);
         (flight.span, self.wait_until(flight))

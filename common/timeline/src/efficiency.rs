@@ -42,7 +42,7 @@ const MEMORY: f64 = 0.8;
 /// The share of links inside a machine. Assumed, for the same reason: where they are fast,
 /// computation hides them.
 const LINK: f64 = 0.8;
-/// The share of links between GPUs and main memory. Assumed: published runs depend on the CPU.
+/// The share of links between GPUs and main memory. Assumed: no published run is limited by it.
 const HOST_LINK: f64 = 0.8;
 /// The share of tensor cores in attention on GPUs whose published runs hardly use it.
 const ATTENTION: f64 = 0.5;

@@ -6,6 +6,8 @@ use prediction::{Action, InvalidJob, Job, Scripts};
 
 /// The largest number of micro-batches that are walked: all after the second take the same time.
 const WALKED: usize = 3;
+/// The same if the writes of an update may continue beside several micro-batches.
+const WALKED_BESIDE_WRITES: usize = 16;
 
 /// A job's scripts, ready to be timed.
 #[derive(Clone, Debug)]
@@ -14,11 +16,12 @@ pub struct Estimate {
     steps: [Vec<Action>; 2],
     /// The number of further micro-batches.
     further: usize,
-    /// How often a step is repeated until all take the same time.
+    /// How often the step is run; the last run is timed.
     repeated: usize,
 }
 
-/// How often a step is repeated whose update continues in the next one.
+/// Runs of a step of offloaded states, after which all take the same time: its update may continue
+/// in the next step.
 const REPEATED: usize = 4;
 
 impl Estimate {
@@ -27,7 +30,8 @@ impl Estimate {
     /// # Errors
     /// [`InvalidJob`] if no run can have these numbers.
     pub fn of(job: &Job) -> Result<Self, InvalidJob> {
-        let walked = job.micro_batches.min(WALKED);
+        let most = if job.placement.states_on_disk() { WALKED_BESIDE_WRITES } else { WALKED };
+        let walked = job.micro_batches.min(most);
         let step = |micro_batches| -> Result<Vec<Action>, InvalidJob> {
             let Scripts { mut step, .. } = prediction::scripts(&Job { micro_batches, ..job.clone() })?;
             step.retain(|action| !matches!(action, Action::Memory { .. }));

@@ -47,7 +47,7 @@ pub struct Gpu {
     pub network: f64,
     /// Bytes to and from main memory.
     pub host_link: f64,
-    /// The places beyond the GPUs of a usual machine of eight.
+    /// Main memory and disks of a usual machine of eight.
     pub machine: Machine,
 }
 

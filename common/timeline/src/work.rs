@@ -129,7 +129,8 @@ fn cpu_update_bytes(job: &Job) -> f64 {
 }
 
 /// Returns the bytes that adding an element of reduced gradients to its shard reads and writes. The
-/// norm reads the shard once more, while it is in a cache.
+/// norm reads the shard once more, while it is in a cache. The zeros before the first micro-batch
+/// are left out.
 fn added_bytes(job: &Job) -> f64 {
     (2 * job.recipe.gradients + job.converted_gradients.unwrap_or(job.recipe.gradients)) as f64
 }

@@ -3,7 +3,7 @@
 use super::{Report, StageReport};
 use crate::Timing;
 use crate::numbers::plain;
-use events::Route;
+use events::{Place, Route};
 use prediction::{InvalidJob, Job, Stage};
 use serde::Serialize;
 use shell::table::Table;
@@ -42,8 +42,8 @@ pub struct Times {
 /// What times of offloaded states depend on, and how far estimates of published runs are off.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OffloadRates {
-    /// Elements per second that a machine's CPUs update.
-    pub cpu_updates: f64,
+    /// Elements per second that a machine's CPUs update; `None` if they update nothing.
+    pub cpu_updates: Option<f64>,
     /// Bytes per second that a machine reads from its disks; `None` if nothing is stored there.
     pub disk_read: Option<f64>,
     /// Bytes per second that a machine writes to its disks; `None` if nothing is stored there.
@@ -122,7 +122,7 @@ impl OffloadRates {
         let machine = timing.cluster.machine;
         let on_disk = |rate| job.placement.uses_disk().then_some(rate);
         OffloadRates {
-            cpu_updates: timing.costs(job).cpu_updates(),
+            cpu_updates: (job.placement.optimizer != Place::Device).then(|| timing.costs(job).cpu_updates()),
             disk_read: on_disk(machine.disk_read),
             disk_write: on_disk(machine.disk_write),
             published_runs: runs,
@@ -206,17 +206,18 @@ impl OffloadRates {
         let disks = match (self.disk_read, self.disk_write) {
             (Some(read), Some(write)) => {
                 let [read, write] = [read, write].map(|rate| plain(rate / 1e9, 3));
-                format!(" Its disks\nread {read} GB/s and write {write}.\n")
+                format!("A machine's disks read {read} GB/s and write {write}: --disk-read, --disk-write.\n")
             }
-            _ => "\n".into(),
+            _ => String::new(),
         };
-        let billions = plain(self.cpu_updates / 1e9, 2);
+        let Some(updates) = self.cpu_updates else { return disks };
+        let billions = plain(updates / 1e9, 2);
         let (runs, factor) = (self.published_runs, plain(1.0 + self.largest_error, 2));
         format!(
-            "A machine's CPUs update {billions} billion parameters per second.{disks}\
-             CPUs differ more than GPUs do: fitted to other machines, estimates of {runs} published\n\
-             runs with offloaded states are off by a factor of up to {factor}. --cpu-rate takes what\n\
-             yours reach.\n"
+            "{disks}\
+             A machine's CPUs update {billions} billion parameters per second: --cpu-rate. It is fitted to\n\
+             {runs} published runs of two sources. An estimate of either by a fit to the other is\n\
+             off by a factor of up to {factor}.\n"
         )
     }
 }

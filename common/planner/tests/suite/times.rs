@@ -85,6 +85,8 @@ fn what_cannot_be_timed_is_refused() {
         "--params 7e9 --on h100",
         "--model tiny --on h100 --cpu-rate 0",
         "--model tiny --disk-read 3",
+        "--model tiny --on h100 --cpu-rate 3",
+        "--model tiny --on h100 --offload-optimizer cpu --disk-write 3",
         "--model tiny --on h100 --recipe fp32",
         "--model tiny --on h1000",
         "--model tiny --on h100 --network 0",

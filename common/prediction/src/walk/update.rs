@@ -132,8 +132,8 @@ impl Walk<'_> {
         ends.add(&leaving, &left);
     }
 
-    /// Notes that the update of `unit` is issued, unless nothing of it is offloaded. Gathers it with
-    /// its bucket if the rank holds it in full.
+    /// Notes that the update of `unit` is issued, unless nothing of it is offloaded. Gathers it
+    /// with its bucket if the rank holds it in full.
     fn gather_updated(&mut self, unit: usize, ends: UpdateEnds) {
         if self.offload.updates_on_device() || !self.updated.gathers(unit) {
             if self.offload.placement.any_states() {

@@ -170,6 +170,37 @@ fn many_micro_batches_are_extrapolated_exactly() {
     }
 }
 
+/// The same with offloaded states: beside the fourth of equal steps.
+#[test]
+fn many_micro_batches_with_offload_are_extrapolated() {
+    let (device, host, disk) = (Place::Device, Place::Host, Place::Disk);
+    for (stage, optimizer, parameters) in [
+        (Stage::Zero1, host, device),
+        (Stage::Zero2, disk, device),
+        (Stage::Zero3, host, host),
+        (Stage::Zero3, disk, disk),
+    ] {
+        for micro_batches in [1, 3, 4, 12] {
+            let placement = Placement { optimizer, parameters, ..Placement::default() };
+            let config = ModelConfig::preset("smollm2-135m").unwrap();
+            let recipe = Recipe::MIXED;
+            let job = Job { micro_batches, placement, recipe, ..Job::new(config, stage, 4) };
+            let costs =
+                Costs::new(&job, Cluster::of(A100, 4), Software::Fused, Calibration::ALL_RUNS.of(&A100));
+            let mut clock = Clock::default();
+            let script = prediction::scripts(&job).unwrap().step;
+            let steps = [(); 4].map(|()| {
+                let began = clock.now;
+                clock.run(&costs, &script);
+                clock.now - began
+            });
+            let estimated = estimate(&job, &costs).unwrap().total();
+            let apart = (estimated / steps[3] - 1.0).abs();
+            assert!(apart < 1e-3, "{stage} × {micro_batches}: {steps:?} and {estimated}");
+        }
+    }
+}
+
 /// A later transfer that is ready earlier goes first if it has ended by then; else it goes last.
 /// Those of one class keep their order.
 #[test]
