@@ -48,7 +48,9 @@ pub struct OffloadRates {
     pub disk_read: Option<f64>,
     /// Bytes per second that a machine writes to its disks; `None` if nothing is stored there.
     pub disk_write: Option<f64>,
-    /// The number of published runs with offloaded states.
+    /// GPUs of a machine that has these rates.
+    pub gpus_per_node: usize,
+    /// The number of published runs with offloaded states, all in main memory.
     pub published_runs: usize,
     /// The largest size of their estimates' errors.
     pub largest_error: f64,
@@ -125,6 +127,7 @@ impl OffloadRates {
             cpu_updates: (job.placement.optimizer != Place::Device).then(|| timing.costs(job).cpu_updates()),
             disk_read: on_disk(machine.disk_read),
             disk_write: on_disk(machine.disk_write),
+            gpus_per_node: timing.cluster.gpus_per_node,
             published_runs: runs,
             largest_error: largest,
         }
@@ -178,8 +181,9 @@ impl Report {
         if times.offload.is_some() {
             table.row("waiting for offload", of(|stage| stage.exposed_offload).map(seconds));
         }
-        let update = if times.offload.is_some() { "update on the GPU" } else { "update" };
-        table.row(update, of(|stage| stage.update).map(seconds));
+        if times.stages.iter().any(|stage| stage.update > 0.0) {
+            table.row("update", of(|stage| stage.update).map(seconds));
+        }
         table.row("= step", of(|stage| stage.step).map(seconds));
         table.row("collectives, hidden or not", of(|stage| stage.communication).map(seconds));
         if times.stages.iter().any(|stage| stage.cpu > 0.0) {
@@ -203,10 +207,17 @@ impl Report {
 
 impl OffloadRates {
     fn notes(&self) -> String {
+        let machine = match self.gpus_per_node {
+            1 => "A machine of one GPU".into(),
+            gpus => format!("A machine of {gpus} GPUs"),
+        };
         let disks = match (self.disk_read, self.disk_write) {
             (Some(read), Some(write)) => {
                 let [read, write] = [read, write].map(|rate| plain(rate / 1e9, 3));
-                format!("A machine's disks read {read} GB/s and write {write}: --disk-read, --disk-write.\n")
+                format!(
+                    "{machine} reads {read} GB/s from disks and writes {write}: --disk-read,\n\
+                     --disk-write. No published run stores states there.\n"
+                )
             }
             _ => String::new(),
         };
@@ -215,9 +226,10 @@ impl OffloadRates {
         let (runs, factor) = (self.published_runs, plain(1.0 + self.largest_error, 2));
         format!(
             "{disks}\
-             A machine's CPUs update {billions} billion parameters per second: --cpu-rate. It is fitted to\n\
-             {runs} published runs of two sources. An estimate of either by a fit to the other is\n\
-             off by a factor of up to {factor}.\n"
+             {machine} updates {billions} billion parameters per second on its CPUs, which also\n\
+             add the gradients of ZeRO-2 and ZeRO-3: --cpu-rate. It is fitted to {runs} published\n\
+             runs of two sources. An estimate of either by a fit to the other is off by a\n\
+             factor of up to {factor}.\n"
         )
     }
 }

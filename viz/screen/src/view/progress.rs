@@ -174,6 +174,8 @@ pub(super) fn verdict(scene: &Scene) -> Option<([String; 2], Color)> {
             ],
             ALARM,
         )
+    } else if equal == ranks && scene.header.is_predicted() {
+        (["every rank has reached its predicted peak", "peaks reached"].map(String::from), DIM)
     } else if equal == ranks {
         let which = if below { "device's peak" } else { "peak" };
         ([format!("✓ every {which} is as predicted, to the byte"), "✓ peaks as predicted".into()], GOOD)
