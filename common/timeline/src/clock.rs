@@ -195,7 +195,7 @@ impl Clock {
         let (updated, written, others) = (last(parameters), last(on_disk), last(others));
         let ends = [self.complete, updated, written, others].into_iter().flatten();
         self.complete = ends.max_by(|one, other| one.span.to.total_cmp(&other.span.to));
-        if let Some(last) = updated.or(self.complete) {
+        if let Some(last) = updated {
             let on_disk = written.map_or(0.0, |written| written.span.to);
             self.updated.insert(unit, Updated { last, on_disk });
         }

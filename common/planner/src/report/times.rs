@@ -44,6 +44,8 @@ pub struct Times {
 pub struct OffloadRates {
     /// Elements per second that a machine's CPUs update; `None` if they update nothing.
     pub cpu_updates: Option<f64>,
+    /// Whether that rate is fitted to published runs, and not given.
+    pub is_fitted: bool,
     /// Bytes per second that a machine reads from its disks; `None` if nothing is stored there.
     pub disk_read: Option<f64>,
     /// Bytes per second that a machine writes to its disks; `None` if nothing is stored there.
@@ -125,6 +127,7 @@ impl OffloadRates {
         let on_disk = |rate| job.placement.uses_disk().then_some(rate);
         OffloadRates {
             cpu_updates: (job.placement.optimizer != Place::Device).then(|| timing.costs(job).cpu_updates()),
+            is_fitted: machine.cpu_rate.is_none(),
             disk_read: on_disk(machine.disk_read),
             disk_write: on_disk(machine.disk_write),
             gpus_per_node: timing.cluster.gpus_per_node,
@@ -223,13 +226,19 @@ impl OffloadRates {
         };
         let Some(updates) = self.cpu_updates else { return disks };
         let billions = plain(updates / 1e9, 2);
-        let (runs, factor) = (self.published_runs, plain(1.0 + self.largest_error, 2));
+        let fit = if self.is_fitted {
+            let (runs, factor) = (self.published_runs, plain(1.0 + self.largest_error, 2));
+            format!(
+                "The rate is fitted to {runs} published runs of two sources. An\n\
+                 estimate of either by a fit to the other is off by a factor of up to {factor}.\n"
+            )
+        } else {
+            String::new()
+        };
         format!(
             "{disks}\
              {machine} updates {billions} billion parameters per second on its CPUs, which also\n\
-             add the gradients of ZeRO-2 and ZeRO-3: --cpu-rate. It is fitted to {runs} published\n\
-             runs of two sources. An estimate of either by a fit to the other is off by a\n\
-             factor of up to {factor}.\n"
+             add the gradients of ZeRO-2 and ZeRO-3: --cpu-rate.\n{fit}"
         )
     }
 }
