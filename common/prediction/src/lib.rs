@@ -58,7 +58,8 @@ pub use placement::{
     Limits, MIN_STREAM_PIECES, Placement, STREAM_BUFFER, STREAM_BUFFERS, SUB_GROUP, Saving, place_word,
 };
 pub use predict::{
-    Prediction, RankPrediction, Requirements, Scripts, peaks_without_updates, predict, requirements, scripts,
+    Prediction, RankPrediction, Requirements, first_step, peaks_without_updates, predict, requirements,
+    scripts,
 };
 pub use recipe::{ModelStates, Recipe};
 pub use remedies::{Remedies, Remedy, Room, change, remedies};

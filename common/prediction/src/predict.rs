@@ -121,27 +121,24 @@ pub fn peaks_without_updates(job: &Job) -> Result<[Memory; Place::ALL.len()], In
     Ok(Walk::new(job, &Partition::of(job)).run(WalkedStep::Skipped).memory)
 }
 
-/// What a rank does, in program order.
-#[derive(Clone, Debug)]
-pub struct Scripts {
-    /// Before the first step.
-    pub setup: Vec<Action>,
-    /// In the first step, which no update precedes.
-    pub first_step: Vec<Action>,
-    /// In every other step.
-    pub step: Vec<Action>,
-}
-
-/// Returns what a rank of `job` does.
+/// Returns what a rank of `job` does in program order: at setup, and in a step that follows
+/// another.
 ///
 /// # Errors
 /// [`InvalidJob`] if no run can have these numbers.
-pub fn scripts(job: &Job) -> Result<Scripts, InvalidJob> {
+pub fn scripts(job: &Job) -> Result<[Vec<Action>; 2], InvalidJob> {
     job.validate()?;
-    let partition = Partition::of(job);
-    let [setup, step] = Walk::new(job, &partition).scripts(WalkedStart::AfterUpdate);
-    let [_, first_step] = Walk::new(job, &partition).scripts(WalkedStart::Fresh);
-    Ok(Scripts { setup, first_step, step })
+    Ok(Walk::new(job, &Partition::of(job)).scripts(WalkedStart::AfterUpdate))
+}
+
+/// Returns what a rank of `job` does in its first step, which no update precedes.
+///
+/// # Errors
+/// [`InvalidJob`] if no run can have these numbers.
+pub fn first_step(job: &Job) -> Result<Vec<Action>, InvalidJob> {
+    job.validate()?;
+    let [_, step] = Walk::new(job, &Partition::of(job)).scripts(WalkedStart::Fresh);
+    Ok(step)
 }
 
 /// The memory that one rank of a job requires, and the bytes that it moves.

@@ -2,7 +2,7 @@
 
 use crate::clock::{Clock, StepTime};
 use crate::cost::Costs;
-use prediction::{Action, InvalidJob, Job, Scripts};
+use prediction::{Action, InvalidJob, Job};
 
 /// The largest number of micro-batches that are walked: all after the second take the same time.
 const WALKED: usize = 3;
@@ -33,7 +33,7 @@ impl Estimate {
         let most = if job.placement.states_on_disk() { WALKED_BESIDE_WRITES } else { WALKED };
         let walked = job.micro_batches.min(most);
         let step = |micro_batches| -> Result<Vec<Action>, InvalidJob> {
-            let Scripts { mut step, .. } = prediction::scripts(&Job { micro_batches, ..job.clone() })?;
+            let [_, mut step] = prediction::scripts(&Job { micro_batches, ..job.clone() })?;
             step.retain(|action| !matches!(action, Action::Memory { .. }));
             Ok(step)
         };

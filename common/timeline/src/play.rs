@@ -3,8 +3,8 @@
 mod writer;
 
 use crate::cost::Costs;
-use events::{Event, RunHeader, What};
-use prediction::{Action, InvalidJob, Job, Prediction, Scripts};
+use events::{Event, Operation, RunHeader, What};
+use prediction::{Action, InvalidJob, Job, Prediction};
 use std::collections::BTreeMap;
 use writer::EventWriter;
 
@@ -27,7 +27,7 @@ const MOST_RANKS: usize = 1024;
 /// [`InvalidJob`] if no run can have these numbers.
 pub fn is_recordable(job: &Job, steps: u32) -> Result<bool, InvalidJob> {
     let actions = |micro_batches| -> Result<usize, InvalidJob> {
-        let step = prediction::scripts(&Job { micro_batches, ..job.clone() })?.first_step;
+        let step = prediction::first_step(&Job { micro_batches, ..job.clone() })?;
         Ok(step.iter().map(most_events).sum())
     };
     let (one, two) = (actions(1)?, actions(2)?);
@@ -66,7 +66,8 @@ pub fn play(
         version: env!("CARGO_PKG_VERSION").into(),
         ..predicted
     };
-    let Scripts { setup, first_step, step } = prediction::scripts(job)?;
+    let [setup, step] = prediction::scripts(job)?;
+    let first_step = prediction::first_step(job)?;
     let mut writer = EventWriter::new(job, costs);
     writer.join_groups();
     writer.act(&setup);
@@ -114,6 +115,10 @@ fn count_bytes(events: &mut [Event]) {
                 let total = moved.entry((*rank, transfer.route.index())).or_default();
                 *total += transfer.moved;
                 transfer.moved = *total;
+            }
+            What::Finished { sent: all, .. } => {
+                let of = |operation: Operation| sent.get(&(*rank, operation.index())).copied();
+                *all = Operation::ALL.map(|operation| of(operation).unwrap_or(0)).to_vec();
             }
             _ => {}
         }

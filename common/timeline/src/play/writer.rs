@@ -31,8 +31,6 @@ pub(super) struct EventWriter<'a> {
     /// The number of collectives that each group has issued.
     issued: BTreeMap<Among, u64>,
     flights: BTreeMap<usize, Flight>,
-    /// Payload bytes per rank and operation.
-    sent: Vec<[u64; Operation::ALL.len()]>,
     offload: Offload,
     micro: u16,
     /// The pass that has begun.
@@ -48,7 +46,6 @@ impl<'a> EventWriter<'a> {
             events: Vec::new(),
             issued: BTreeMap::new(),
             flights: BTreeMap::new(),
-            sent: vec![[0; Operation::ALL.len()]; job.world_size],
             offload: Offload::default(),
             micro: 0,
             pass: None,
@@ -235,26 +232,18 @@ impl<'a> EventWriter<'a> {
         if issued.operation != Operation::Scalars {
             self.emit(at, |rank| crossed(groups[rank]));
         }
-        for (rank, sent) in self.sent.iter_mut().enumerate() {
-            sent[issued.operation.index()] += issued.sent(self.job.algorithm, self.job.world_size, rank);
-        }
         self.on_each(at, flight, Progress::Finished);
     }
 
+    /// Ends the run. [`count_bytes`](super::count_bytes) adds what each rank has sent.
     pub(super) fn finish(&mut self, prediction: &Prediction) {
-        let sent = std::mem::take(&mut self.sent);
-        let ends: Vec<What> = sent
-            .iter()
-            .zip(&prediction.ranks)
-            .map(|(sent, rank)| {
-                let memory = rank.place(Place::Device);
-                What::Finished {
-                    peaks: Class::ALL.map(|class| memory.peak(class)).to_vec(),
-                    total_peak: memory.total_peak,
-                    sent: sent.to_vec(),
-                }
-            })
-            .collect();
-        self.emit(self.clock.now, |rank| ends[rank].clone());
+        self.emit(self.clock.now, |rank| {
+            let memory = prediction.ranks[rank].place(Place::Device);
+            What::Finished {
+                peaks: Class::ALL.map(|class| memory.peak(class)).to_vec(),
+                total_peak: memory.total_peak,
+                sent: Vec::new(),
+            }
+        });
     }
 }

@@ -149,7 +149,7 @@ fn many_micro_batches_are_extrapolated_exactly() {
                 let job = Job { micro_batches, ..job.clone() };
                 let costs = Costs::new(&job, cluster, Software::Eager, Calibration::ALL_RUNS.of(&A100));
                 let mut clock = Clock::default();
-                clock.run(&costs, &prediction::scripts(&job).unwrap().step);
+                clock.run(&costs, &prediction::scripts(&job).unwrap()[1]);
                 let parts = |time: StepTime| {
                     [
                         time.compute,
@@ -188,7 +188,7 @@ fn many_micro_batches_with_offload_are_extrapolated() {
             let costs =
                 Costs::new(&job, Cluster::of(A100, 4), Software::Fused, Calibration::ALL_RUNS.of(&A100));
             let mut clock = Clock::default();
-            let script = prediction::scripts(&job).unwrap().step;
+            let [_, script] = prediction::scripts(&job).unwrap();
             let steps = [(); 4].map(|()| {
                 let began = clock.now;
                 clock.run(&costs, &script);

@@ -38,6 +38,11 @@ fn events_add_up_to_the_prediction() {
                 let sent = now.sent_last_step.by_operation[operation.index()];
                 assert_eq!(sent, step.bytes(operation), "{stage}, {operation}");
             }
+            let all = Operation::ALL.map(|operation| 3 * step.bytes(operation)).to_vec();
+            let ends = events
+                .iter()
+                .filter(|event| matches!(&event.what, What::Finished { sent, .. } if *sent == all));
+            assert_eq!(ends.count(), 4, "{stage}");
         }
     }
 }
