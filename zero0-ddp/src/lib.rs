@@ -11,12 +11,12 @@ use events::Pass;
 use events::header::Sharded;
 use prediction::Strategy;
 use sharding::{
-    Buckets, FullGradients, FullParameters, MicroBatch, Optimizer, Partition, Rank, Result, UnitBuffers,
-    UnitId, Update, UpdateBuffers, local_norm,
+    Buckets, FullGradients, FullParameters, MicroBatch, Optimizer, Partition, Rank, Result, ScaledUpdate,
+    UnitBuffers, UnitId, UpdateBuffers, local_norm,
 };
 use std::rc::Rc;
 use std::sync::Arc;
-use trainer::{Setup, Stage, StageKind, StageStates, StepOutcome};
+use trainer::{Setup, Stage, StageKind, StageStates};
 
 /// One rank of a DDP run.
 pub struct Ddp {
@@ -80,18 +80,15 @@ impl Stage for Ddp {
         Ok(())
     }
 
-    fn step(&mut self, update: &Update) -> Result<StepOutcome> {
+    fn gradient_norm(&mut self) -> Result<f64> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.put_all(summed);
-        let norm = local_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
-        let grad_norm = update.unscale_norm(norm);
-        // `scaled` also clips and unscales the gradients. After an overflow there is no update.
-        let Some(scaled) = update.clip(grad_norm)? else {
-            return Ok(StepOutcome { grad_norm, skipped: true });
-        };
+        local_norm(&self.rank, &self.optimizer.own(&self.gradients)?)
+    }
+
+    fn update(&mut self, update: ScaledUpdate) -> Result<()> {
         let buffers = UpdateBuffers::new(&mut self.parameters, &self.gradients);
-        self.optimizer.update(&self.rank, scaled, buffers)?;
-        Ok(StepOutcome { grad_norm, skipped: false })
+        self.optimizer.update(&self.rank, update, buffers)
     }
 
     fn continue_update(&mut self, unit: UnitId) -> Result<()> {

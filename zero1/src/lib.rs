@@ -2,20 +2,20 @@
 //!
 //! Rank r keeps momentum and variance only for the r-th slice of every unit. It needs the summed
 //! gradients of that slice only, so a reduce-scatter replaces DDP's all-reduce. After the update an
-//! all-gather makes the full parameters consistent again. The two collectives together send as many
-//! bytes as DDP's all-reduce.
+//! all-gather makes the full parameters consistent again, while the next forward begins. The two
+//! collectives together send as many bytes as DDP's all-reduce.
 
 use collectives::Group;
 use device::Write;
 use events::Pass;
 use events::header::Sharded;
 use sharding::{
-    Buckets, FullGradients, FullParameters, MicroBatch, Optimizer, Partition, Rank, Result, UnitBuffers,
-    UnitId, Update, UpdateBuffers, global_norm,
+    Buckets, FullGradients, FullParameters, MicroBatch, Optimizer, Partition, Rank, Result, ScaledUpdate,
+    UnitBuffers, UnitId, UpdateBuffers, global_norm,
 };
 use std::rc::Rc;
 use std::sync::Arc;
-use trainer::{GradSync, Setup, Stage, StageKind, StageStates, StepOutcome};
+use trainer::{GradSync, Setup, Stage, StageKind, StageStates};
 
 /// One rank of a ZeRO-1 run.
 pub struct Zero1 {
@@ -86,19 +86,16 @@ impl Stage for Zero1 {
         Ok(())
     }
 
-    fn step(&mut self, update: &Update) -> Result<StepOutcome> {
+    fn gradient_norm(&mut self) -> Result<f64> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.put_all(summed);
-        let norm = global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
-        let grad_norm = update.unscale_norm(norm);
-        // `scaled` also clips and unscales the gradients. After an overflow there is no update.
-        let Some(scaled) = update.clip(grad_norm)? else {
-            return Ok(StepOutcome { grad_norm, skipped: true });
-        };
+        global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)
+    }
+
+    fn update(&mut self, update: ScaledUpdate) -> Result<()> {
         // Each unit's all-gather starts once this rank has updated its slice.
         let buffers = UpdateBuffers::new(&mut self.parameters, &self.gradients);
-        self.optimizer.update(&self.rank, scaled, buffers.with_gathers(&mut self.gathers))?;
-        Ok(StepOutcome { grad_norm, skipped: false })
+        self.optimizer.update(&self.rank, update, buffers.with_gathers(&mut self.gathers))
     }
 
     fn continue_update(&mut self, unit: UnitId) -> Result<()> {

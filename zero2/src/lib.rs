@@ -9,11 +9,11 @@ use collectives::Group;
 use events::Pass;
 use events::header::Sharded;
 use sharding::{
-    Buckets, FullGradients, FullParameters, GradientShards, MicroBatch, Optimizer, Rank, Result, UnitBuffers,
-    UnitId, Update, UpdateBuffers,
+    Buckets, FullGradients, FullParameters, GradientShards, MicroBatch, Optimizer, Rank, Result,
+    ScaledUpdate, UnitBuffers, UnitId, UpdateBuffers,
 };
 use std::rc::Rc;
-use trainer::{Setup, Stage, StageKind, StageStates, StepOutcome};
+use trainer::{Setup, Stage, StageKind, StageStates};
 
 /// One rank of a ZeRO-2 run.
 pub struct Zero2 {
@@ -72,19 +72,16 @@ impl Stage for Zero2 {
         self.gradients.abort(&self.rank)
     }
 
-    fn step(&mut self, update: &Update) -> Result<StepOutcome> {
+    fn gradient_norm(&mut self) -> Result<f64> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.finish(&self.rank, summed)?;
-        let norm = self.gradients.norm(&self.rank)?;
-        let grad_norm = update.unscale_norm(norm);
-        // `scaled` also clips and unscales the gradients. After an overflow there is no update.
-        let Some(scaled) = update.clip(grad_norm)? else {
-            return Ok(StepOutcome { grad_norm, skipped: true });
-        };
+        self.gradients.norm(&self.rank)
+    }
+
+    fn update(&mut self, update: ScaledUpdate) -> Result<()> {
         // Each unit's all-gather starts once this rank has updated its slice.
         let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
-        self.optimizer.update(&self.rank, scaled, buffers.with_gathers(&mut self.gathers))?;
-        Ok(StepOutcome { grad_norm, skipped: false })
+        self.optimizer.update(&self.rank, update, buffers.with_gathers(&mut self.gathers))
     }
 
     fn continue_update(&mut self, unit: UnitId) -> Result<()> {

@@ -17,10 +17,10 @@ use events::header::Sharded;
 use prediction::{BackwardPrefetch, Strategy};
 use sharding::{
     Buckets, FullGradients, FullParameters, GatherWindow, GradientShards, MicroBatch, Optimizer, Rank,
-    Result, UnitBuffers, UnitId, Update, UpdateBuffers, buckets::bucket,
+    Result, ScaledUpdate, UnitBuffers, UnitId, UpdateBuffers, buckets::bucket,
 };
 use std::rc::Rc;
-use trainer::{Setup, Stage, StageKind, StageStates, StepOutcome};
+use trainer::{Setup, Stage, StageKind, StageStates};
 use variants::{Prefetch, Residency, ResidencyPolicy, ShardContext, ShardSource};
 
 /// One rank of a ZeRO-3 run.
@@ -107,21 +107,18 @@ impl Stage for Zero3 {
         self.gradients.abort(&self.rank)
     }
 
-    fn step(&mut self, update: &Update) -> Result<StepOutcome> {
+    fn gradient_norm(&mut self) -> Result<f64> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.finish(&self.rank, summed)?;
-        let norm = self.gradients.norm(&self.rank)?;
-        let grad_norm = update.unscale_norm(norm);
-        // `scaled` also clips and unscales the gradients. After an overflow there is no update.
-        let Some(scaled) = update.clip(grad_norm)? else {
-            return Ok(StepOutcome { grad_norm, skipped: true });
-        };
+        self.gradients.norm(&self.rank)
+    }
+
+    fn update(&mut self, update: ScaledUpdate) -> Result<()> {
         // Only persistent units are gathered here.
         let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
-        self.optimizer.update(&self.rank, scaled, buffers.with_gathers(&mut self.gathers))?;
+        self.optimizer.update(&self.rank, update, buffers.with_gathers(&mut self.gathers))?;
         let (source, context) = self.source_and_context();
-        source.after_update(context)?;
-        Ok(StepOutcome { grad_norm, skipped: false })
+        source.after_update(context)
     }
 
     fn continue_update(&mut self, unit: UnitId) -> Result<()> {

@@ -55,6 +55,9 @@ pub struct Job {
     pub algorithm: Algorithm,
     /// Whether ranks compute while collectives are in flight.
     pub overlap: bool,
+    /// Whether the next forward begins before the update and its all-gathers are complete, if ranks
+    /// overlap at all.
+    pub overlaps_update: bool,
     /// ZeRO-3: how parameters are gathered.
     pub gathering: Gathering,
     /// ZeRO-3: maximum number of elements of a persistent tensor, which stays whole. A unit's
@@ -90,6 +93,7 @@ impl Job {
             copied_gradients: false,
             algorithm: Algorithm::default(),
             overlap: true,
+            overlaps_update: true,
             gathering: Gathering::default(),
             persistence_threshold: 0,
             model_persistence_threshold: u64::MAX,

@@ -52,8 +52,8 @@ pub(crate) struct Offload {
     reduced: u64,
     /// Whether reduced gradients are accumulated in main memory, next to the optimizer's states.
     pub(crate) gradients_offloaded: bool,
-    /// Whether transfers overlap with computation.
-    overlap: bool,
+    /// Whether the next forward may begin before an update is complete.
+    overlaps_update: bool,
     /// Whether a rank holds some unit in full but updates only its slice.
     gathers: bool,
     /// Ranks that hold the same slices of optimizer states, and share the work of saving them.
@@ -80,7 +80,7 @@ impl Offload {
             gradients_offloaded: placement.optimizer == Place::Host
                 && sharded.gradients
                 && !job.strategy.forms_groups(),
-            overlap: job.overlap,
+            overlaps_update: job.overlap && job.overlaps_update,
             gathers: units.iter().any(|unit| is_gathered(sharded, unit)),
             holders: job.world_size as u64 / job.shards(),
             units: units.iter().map(slices).collect(),
@@ -233,12 +233,17 @@ impl Offload {
         PieceMoves { arriving, leaving }
     }
 
-    /// True if an update may continue while the next forward computes. Gathered units wait in
-    /// buckets for others, and shards in flight to disk take all slots: both together could need
-    /// more slots than there are.
+    /// True if an update may continue while the next forward computes: all-gathers of units that
+    /// the device has updated, or the CPU's update. In that, gathered units wait in buckets for
+    /// others, and shards in flight to disk take all slots: both together could need more slots
+    /// than there are.
     pub(crate) fn continues_in_forward(&self) -> bool {
-        let gathers = self.gathers && self.placement.parameters == Place::Disk;
-        self.overlap && !self.updates_on_device() && !gathers
+        let has_to_wait = self.gathers && self.placement.parameters == Place::Disk;
+        let continues = match self.placement.any_states() {
+            false => self.gathers,
+            true => !self.updates_on_device() && !has_to_wait,
+        };
+        self.overlaps_update && continues
     }
 
     /// True if an update hands its shards over to the next forward, which then does not read them

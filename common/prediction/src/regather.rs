@@ -22,9 +22,7 @@ pub(crate) struct Regather {
     /// A bucket closes once it has this many elements, or with the last unit.
     size: u64,
     bytes_per_element: u64,
-    overlap: bool,
     filling: Vec<(usize, u64)>,
-    in_flight: Option<InFlight>,
 }
 
 impl Regather {
@@ -36,9 +34,7 @@ impl Regather {
             elements: elements.collect(),
             size: job.gather_bucket.unwrap_or(partition.largest()),
             bytes_per_element: job.recipe.weights,
-            overlap: job.overlap,
             filling: Vec::new(),
-            in_flight: None,
         }
     }
 
@@ -47,19 +43,8 @@ impl Regather {
         self.elements[unit].is_some()
     }
 
-    /// Adds `unit`, which is updated, to the open bucket, unless it is not gathered. If the bucket
-    /// is full, or no further unit is gathered, gathers it after the previous one.
-    pub(crate) fn push(&mut self, rank: &mut SymbolicRank, unit: usize) {
-        let Some(bucket) = self.fill(unit) else { return };
-        self.finish(rank);
-        self.in_flight = Some(self.gather(rank, &bucket, &[]));
-        if !self.overlap {
-            self.finish(rank);
-        }
-    }
-
-    /// Adds `unit` to the open bucket, unless it is not gathered. Returns the bucket's units if it
-    /// is full, or no further unit is gathered.
+    /// Adds `unit`, which is updated, to the open bucket, unless it is not gathered. Returns the
+    /// bucket's units if it is full, or no further unit is gathered.
     pub(crate) fn fill(&mut self, unit: usize) -> Option<Vec<(usize, u64)>> {
         self.filling.push((unit, self.elements[unit]?));
         let open: u64 = self.filling.iter().map(|(_, elements)| elements).sum();
@@ -75,12 +60,5 @@ impl Regather {
         after: &[After],
     ) -> InFlight {
         rank.issue((self.among, Operation::AllGather), bucket, self.bytes_per_element, after)
-    }
-
-    /// Waits for the bucket in flight.
-    pub(crate) fn finish(&mut self, rank: &mut SymbolicRank) {
-        if let Some(gather) = self.in_flight.take() {
-            rank.wait(gather);
-        }
     }
 }

@@ -54,7 +54,7 @@ pub enum Action {
         /// The number of elements.
         elements: u64,
     },
-    /// All of an offloaded unit's update is issued.
+    /// All of a unit's update is issued: of an offloaded one, or of one that is gathered.
     Updated {
         /// The unit.
         unit: u16,
@@ -70,7 +70,7 @@ pub enum Action {
         /// The actions after which each slot is free, in the order of [`After::Slot`].
         until: Vec<Vec<After>>,
     },
-    /// The rank waits for the latest offloaded update.
+    /// The rank waits for the latest update.
     WaitForUpdate {
         /// The unit whose parameters it needs; `None` if it waits for all units, and until what
         /// leaves the CPU is written.

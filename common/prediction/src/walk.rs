@@ -148,13 +148,12 @@ impl<'a> Walk<'a> {
         self.step();
         counters.phases.reread.transfers = self.offload.rereads();
         counters.ahead = self.offload.read_ahead();
+        self.rank.exchange(Among::World, LOSS);
         counters.phases.skipped_step = self.rank.counter.clone();
-        counters.phases.skipped_step.exchange(Among::World, LOSS);
         counters.kept = self.parameters.kept;
         if outcome == WalkedStep::Updated {
             self.update();
         }
-        self.rank.exchange(Among::World, LOSS);
         counters.phases.step = std::mem::take(&mut self.rank.counter);
         self.evaluation_batch();
         counters.phases.evaluation_batch = std::mem::take(&mut self.rank.counter);
@@ -182,13 +181,8 @@ impl<'a> Walk<'a> {
         self.take_room_for_saves();
         let setup = self.rank.take_script();
         self.step();
-        if self.offload.continues_in_forward() {
-            self.rank.exchange(Among::World, LOSS);
-            self.update();
-        } else {
-            self.update();
-            self.rank.exchange(Among::World, LOSS);
-        }
+        self.rank.exchange(Among::World, LOSS);
+        self.update();
         [setup, self.rank.take_script()]
     }
 

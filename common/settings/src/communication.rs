@@ -130,19 +130,19 @@ impl Communication {
             capacity: self.reduce_bucket.unwrap_or(partition.largest()),
             wire: precision.reduce,
             always_copies: !self.contiguous_gradients,
-            overlap: self.overlap,
+            in_flight: usize::from(self.overlap),
             last,
         }
     }
 
     /// Returns how updated parameters are gathered in buckets. `last` is the unit that is updated
-    /// last.
+    /// last. They travel in place, so any number of buckets in flight takes no memory.
     pub fn gathers(&self, precision: Precision, partition: &Partition, last: UnitId) -> BucketOptions {
         BucketOptions {
             capacity: self.allgather_bucket.unwrap_or(partition.largest()),
             wire: precision.parameters,
             always_copies: false,
-            overlap: self.overlap,
+            in_flight: if self.overlap { usize::MAX } else { 0 },
             last,
         }
     }

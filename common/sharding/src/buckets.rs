@@ -1,9 +1,8 @@
-//! Units queued for one kind of collective, and the collective in flight.
+//! Units queued for one kind of collective, and the collectives in flight.
 //!
-//! A bucket closes when it holds enough elements, or with the last unit of a pass. At most one
-//! closed bucket is in flight: closing the next one first waits for it, so that memory is freed at
-//! fixed points of the program, whatever the timing. Without overlap, closing a bucket waits for it
-//! at once. A unit is never split.
+//! A bucket closes when it holds enough elements, or with the last unit of a pass. Closing one
+//! waits for the oldest in flight if there are [as many as may be](BucketOptions::in_flight), so
+//! memory is freed at fixed points of the program, whatever the timing. A unit is never split.
 //!
 //! A collective uses a unit's buffer in place, unless the buffer must be copied or its element type
 //! differs from the type that travels: then it is converted into a buffer of class
@@ -18,6 +17,7 @@ use crate::partition::UnitId;
 use crate::rank::Rank;
 use collectives::{Bucket, Group, Pending};
 use device::{Buffer, Class, DType};
+use std::collections::VecDeque;
 
 /// Issues the collective of a bucket.
 pub type Issue = fn(&Group, Bucket) -> std::result::Result<Pending, collectives::CollectiveError>;
@@ -34,8 +34,8 @@ pub struct BucketOptions {
     pub wire: DType,
     /// True if a buffer is copied even if it already has the wire type.
     pub always_copies: bool,
-    /// True if the rank continues while a bucket is in flight.
-    pub overlap: bool,
+    /// The most closed buckets that are in flight while the rank continues; 0 without overlap.
+    pub in_flight: usize,
     /// The unit that ends a pass.
     pub last: UnitId,
 }
@@ -49,7 +49,8 @@ pub struct Buckets {
     /// the group does not [sum exactly](Group::sums_exactly).
     returns_f32_slice: bool,
     filling: Vec<(Origin, Buffer)>,
-    in_flight: Option<Flight>,
+    /// Closed buckets, the oldest first.
+    in_flight: VecDeque<Flight>,
 }
 
 /// A closed bucket.
@@ -89,7 +90,7 @@ impl Buckets {
             options,
             returns_f32_slice: false,
             filling: Vec::new(),
-            in_flight: None,
+            in_flight: VecDeque::new(),
         }
     }
 
@@ -117,12 +118,15 @@ impl Buckets {
         if filled < self.options.capacity && unit != self.options.last {
             return Ok(Vec::new());
         }
-        let mut done = self.finish(rank)?;
+        let mut done = Vec::new();
+        while self.in_flight.len() >= self.options.in_flight.max(1) {
+            done.extend(self.finish_oldest(rank)?);
+        }
         let (origins, buffers): (Vec<Origin>, Vec<Buffer>) = self.filling.drain(..).unzip();
         let units: Vec<UnitId> = origins.iter().map(|origin| origin.unit).collect();
         let (pending, results) = self.start(rank, bucket(buffers, &units))?;
-        self.in_flight = Some(Flight { origins, pending, results });
-        if !self.options.overlap {
+        self.in_flight.push_back(Flight { origins, pending, results });
+        if self.options.in_flight == 0 {
             done.extend(self.finish(rank)?);
         }
         Ok(done)
@@ -144,12 +148,32 @@ impl Buckets {
         Ok(((self.issue)(group, bucket)?, Results::Rounded(sums)))
     }
 
-    /// Waits for the bucket in flight and returns its units with their buffers.
+    /// Waits for all buckets in flight. Returns their units with their buffers.
     ///
     /// # Errors
-    /// If the collective fails, or there is no memory to round its result.
+    /// If a collective fails, or there is no memory to round its result.
     pub fn finish(&mut self, rank: &Rank) -> Result<Vec<(UnitId, Buffer)>> {
-        let Some(Flight { origins, pending, results }) = self.in_flight.take() else { return Ok(Vec::new()) };
+        let mut done = Vec::new();
+        while !self.in_flight.is_empty() {
+            done.extend(self.finish_oldest(rank)?);
+        }
+        Ok(done)
+    }
+
+    /// True if `unit` is in flight.
+    pub fn is_in_flight(&self, unit: UnitId) -> bool {
+        self.in_flight.iter().flat_map(|flight| &flight.origins).any(|origin| origin.unit == unit)
+    }
+
+    /// Waits for the bucket that was closed first. Returns its units with their buffers; none if
+    /// nothing is in flight.
+    ///
+    /// # Errors
+    /// As [`Buckets::finish`].
+    pub fn finish_oldest(&mut self, rank: &Rank) -> Result<Vec<(UnitId, Buffer)>> {
+        let Some(Flight { origins, pending, results }) = self.in_flight.pop_front() else {
+            return Ok(Vec::new());
+        };
         let results = self.results(rank, pending.wait()?, results)?;
         let mut done = Vec::new();
         for (Origin { unit, held }, result) in origins.into_iter().zip(results) {
@@ -167,7 +191,7 @@ impl Buckets {
     /// is [winding down](Group::wind_down).
     pub fn abort(&mut self) {
         self.filling.clear();
-        self.in_flight = None;
+        self.in_flight.clear();
     }
 
     /// Returns the results of a collective that gave back `buffers`, one per unit.

@@ -52,8 +52,8 @@ pub use mesh::{Mesh, MeshShape};
 pub use model::TrainingState;
 pub use norm::{global_norm, local_norm};
 pub use optimizer::{
-    AdamWShard, DeferredUpdateCost, Optimizer, OwnSlice, States, Update, UpdateBuffers, UpdatedShardSink,
-    read_extent,
+    AdamWShard, DeferredUpdateCost, Optimizer, OwnSlice, ScaledUpdate, States, Update, UpdateBuffers,
+    UpdatedShardSink, read_extent,
 };
 pub use partition::{Partition, PersistenceLimits, TensorPart, Unit, UnitId};
 pub use pass_span::PassSpan;

@@ -60,7 +60,7 @@ struct Flight {
     delay: f64,
 }
 
-/// The update of a unit whose states are offloaded.
+/// The update of a unit that is offloaded or gathered.
 #[derive(Clone, Copy, Debug)]
 struct Updated {
     /// What ends the update of its parameters.
@@ -88,9 +88,9 @@ pub struct Clock {
     first: usize,
     /// These actions so far, in order.
     flights: Vec<Flight>,
-    /// The latest update of each unit, if states are offloaded.
+    /// The latest update of each unit that is offloaded or gathered.
     updated: BTreeMap<u16, Updated>,
-    /// What ends the latest update of offloaded states.
+    /// What ends the latest update of these units.
     complete: Option<Flight>,
     /// When it no longer uses each of its slots.
     slots: Vec<f64>,
@@ -214,13 +214,14 @@ impl Clock {
     }
 
     /// Waits until the parameters of `unit` are updated; for `None`, until the latest update is
-    /// complete. Returns how long the rank was idle.
-    pub fn wait_for_update(&mut self, unit: Option<u16>) -> f64 {
+    /// complete. Returns when what ends it was under way, and how long the rank was idle; `None` if
+    /// there was no update.
+    pub fn wait_for_update(&mut self, unit: Option<u16>) -> Option<(Span, f64)> {
         let last = match unit {
             Some(unit) => self.updated.get(&unit).map(|updated| updated.last),
             None => self.complete,
-        };
-        last.map_or(0.0, |last| self.wait_until(last))
+        }?;
+        Some((last.span, self.wait_until(last)))
     }
 
     fn wait_until(&mut self, Flight { span, is_offload, delay }: Flight) -> f64 {

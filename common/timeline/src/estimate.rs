@@ -20,8 +20,7 @@ pub struct Estimate {
     repeated: usize,
 }
 
-/// Runs of a step of offloaded states, after which all take the same time: its update may continue
-/// in the next step.
+/// Runs of a step whose update may continue in the next one, after which all take the same time.
 const REPEATED: usize = 4;
 
 impl Estimate {
@@ -39,8 +38,9 @@ impl Estimate {
         };
         let further = job.micro_batches - walked;
         let fewer = if further > 0 { step(walked - 1)? } else { Vec::new() };
-        let repeated = if job.placement.any_states() { REPEATED } else { 1 };
-        Ok(Estimate { steps: [step(walked)?, fewer], further, repeated })
+        let steps = [step(walked)?, fewer];
+        let waits = steps[0].iter().any(|action| matches!(action, Action::WaitForUpdate { .. }));
+        Ok(Estimate { steps, further, repeated: if waits { REPEATED } else { 1 } })
     }
 
     /// Returns the time of a step.

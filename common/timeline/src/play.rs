@@ -75,10 +75,8 @@ pub fn play(
         let began = writer.clock.now;
         writer.at_once(What::StepStarted { step: number });
         writer.act(if number == 0 { &first_step } else { &step });
-        writer.end_flights();
         if number + 1 == steps {
-            writer.wait_for_update(None);
-            writer.end_transfers();
+            writer.complete_update();
         }
         let seconds = writer.clock.now - began;
         let tokens = (job.batch_size * job.tokens * job.micro_batches * job.world_size) as u64;

@@ -147,6 +147,7 @@ impl Published {
             shard_group: strategy.forms_groups().then_some(PER_NODE),
             placement: placement(offload)?,
             overlap: offload.is_empty(),
+            overlaps_update: false,
             ..Job::new(config(model)?, stage, gpus.parse().ok()?)
         };
         let network = gigabits.parse().ok().map(|gigabits: f64| gigabits * 1e9 / 8.0);

@@ -4,11 +4,11 @@
 use crate::contribution::LocalContribution;
 use crate::hooks::Hooks;
 use crate::plan::Plan;
-use crate::stage::{Setup, Stage, StageStates, StepOutcome};
+use crate::stage::{Setup, Stage, StageStates};
 use crate::witness::{At, Witness};
 use events::{Pass, What};
 use settings::fault::Kind;
-use sharding::{FullGradients, FullParameters, MicroBatch, Partition, Rank, Result, UnitId, Update};
+use sharding::{FullGradients, FullParameters, MicroBatch, Partition, Rank, Result, ScaledUpdate, UnitId};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,8 +21,6 @@ pub(crate) struct InstrumentedStage {
     hooks: Rc<Hooks>,
     witness: Option<Arc<dyn Witness>>,
     local: Option<LocalContribution>,
-    /// The rank's mean loss in this step.
-    loss: f64,
     /// The parameters of the step before the rank went stale, with which it keeps computing.
     old: BTreeMap<UnitId, Vec<f32>>,
 }
@@ -41,7 +39,6 @@ impl InstrumentedStage {
             hooks,
             witness: plan.witness.clone(),
             local: plan.config.contributions.then(LocalContribution::default),
-            loss: 0.0,
             old: BTreeMap::new(),
         })
     }
@@ -55,9 +52,12 @@ impl InstrumentedStage {
         self.local = self.local.take().map(|_| LocalContribution::begin(waited));
     }
 
-    /// Records the rank's mean loss in this step for its local contribution.
-    pub(crate) fn note_loss(&mut self, loss: f64) {
-        self.loss = loss;
+    /// Ends a step in which the rank's mean loss was `loss`: emits the rank's local contribution.
+    pub(crate) fn end(&self, loss: f64) {
+        if let Some(local) = &self.local {
+            let metrics = local.finish(self.hooks.step(), loss, self.waited_for_peers());
+            self.rank.emitter.emit(What::Contributed(metrics));
+        }
     }
 
     fn waited_for_peers(&self) -> f64 {
@@ -134,14 +134,12 @@ impl Stage for InstrumentedStage {
         self.stage.abort_step()
     }
 
-    /// Steps, then emits the rank's local contribution.
-    fn step(&mut self, update: &Update) -> Result<StepOutcome> {
-        let outcome = self.stage.step(update);
-        if let Some(local) = &self.local {
-            let metrics = local.finish(self.hooks.step(), self.loss, self.waited_for_peers());
-            self.rank.emitter.emit(What::Contributed(metrics));
-        }
-        outcome
+    fn gradient_norm(&mut self) -> Result<f64> {
+        self.stage.gradient_norm()
+    }
+
+    fn update(&mut self, update: ScaledUpdate) -> Result<()> {
+        self.stage.update(update)
     }
 
     fn continue_update(&mut self, unit: UnitId) -> Result<()> {

@@ -37,7 +37,7 @@ mod witness;
 pub use generate::generate;
 pub use report::Report;
 pub use settings::{Communication, Failure, GradSync, Result};
-pub use stage::{Setup, Stage, StageFactory, StageKind, StageStates, StepOutcome};
+pub use stage::{Setup, Stage, StageFactory, StageKind, StageStates};
 pub use states::ModelStates;
 pub use witness::{At, Milestone, Witness};
 

@@ -8,7 +8,7 @@ use crate::passes::{Passes, SavedForward, Tokens};
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result};
 use crate::resume::ResumeState;
-use crate::stage::{Setup, Stage, StepOutcome};
+use crate::stage::{Setup, Stage};
 use collectives::{ControlChannel, Topic};
 use device::Place;
 use events::What;
@@ -29,8 +29,8 @@ mod weights;
 
 pub(crate) use exchange::share;
 use exchange::{Agreed, OwnStatus, agree, tell_peers};
-use record::Record;
 pub(crate) use record::{Observer, RunEvent};
+use record::{Record, StepOutcome};
 use samples::Samples;
 use saver::Saver;
 use weights::first_weights;
@@ -253,13 +253,17 @@ impl<'a> Worker<'a> {
     fn update_weights(&mut self, update: &Update, loss_sum: f64) -> Result<(StepOutcome, Agreed)> {
         let is_saving = self.saver.as_ref().is_some_and(Saver::is_busy);
         let targets_per_rank = self.targets as f64 / self.plan.config.world_size as f64;
-        self.stage.note_loss(loss_sum / targets_per_rank);
-        let outcome = self.stage.step(update)?;
-        if outcome.skipped {
-            abort_step(&mut self.stage, &self.rank)?;
-        }
+        let grad_norm = update.unscale_norm(self.stage.gradient_norm()?);
+        // The ranks agree before the update: its all-gathers may be in flight until forward.
         let status = OwnStatus { loss: loss_sum / self.targets as f64, is_saving };
         let agreed = agree(self.plan, &self.rank, status)?;
+        let clipped = update.clip(grad_norm)?;
+        match clipped {
+            Some(update) => self.stage.update(update)?,
+            None => abort_step(&mut self.stage, &self.rank)?,
+        }
+        self.stage.end(loss_sum / targets_per_rank);
+        let outcome = StepOutcome { grad_norm, skipped: clipped.is_none() };
         if agreed.stop || !self.plan.updates_continue_after(self.hooks.step()) {
             self.stage.finish_update()?;
         }

@@ -8,7 +8,7 @@ use settings::{Communication, GradSync};
 use sharding::{
     AfterReduce, BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, GradientShards,
     HostAccumulator, MicroBatch, OffloadPlacement, Optimizer, Partition, Precision, Rank, ReplicaSum, Result,
-    Schedule, UnitBuffers, UnitId, Update, WeightSource, buckets::Issue,
+    ScaledUpdate, Schedule, UnitBuffers, UnitId, WeightSource, buckets::Issue,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -98,16 +98,6 @@ impl Setup {
     }
 }
 
-/// The outcome of a step, the same on every rank.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepOutcome {
-    /// Norm of the averaged gradient over all parameters, before clipping; not finite if it
-    /// overflowed.
-    pub grad_norm: f64,
-    /// True if gradients overflowed, so that nothing was updated.
-    pub skipped: bool,
-}
-
 /// The states that a stage lends to the loop.
 pub struct StageStates<'a> {
     /// The optimizer of this rank.
@@ -155,26 +145,34 @@ pub trait Stage {
     /// If a transfer fails.
     fn abort_step(&mut self) -> Result<()>;
 
-    /// Clips gradients, updates the slices that this rank owns, and makes full parameters
-    /// consistent again. If the loss is scaled and gradients overflowed on any rank, all ranks skip
-    /// the update. An update of states beyond the device only begins here; forward continues it.
+    /// Waits until the gradients of all ranks are summed. Returns their norm over all parameters,
+    /// the same on every rank; it is not finite if gradients overflowed on any rank.
     ///
     /// # Errors
-    /// If a collective fails, or the gradient has no finite norm although the loss is not scaled.
-    fn step(&mut self, update: &Update) -> Result<StepOutcome>;
+    /// If a collective or a kernel fails.
+    fn gradient_norm(&mut self) -> Result<f64>;
 
-    /// Continues the update that [`Stage::step`] began until `unit`'s parameters are up to date and
-    /// consistent. The passes call it before forward acquires a unit; a stage that gathers ahead
-    /// calls it itself before it gathers one.
+    /// Updates the slices that this rank owns, and issues the all-gathers that make full parameters
+    /// consistent again. An update of states beyond the device only begins here. Forward continues
+    /// both.
     ///
     /// # Errors
-    /// As [`Stage::step`].
+    /// If a kernel, a collective or a transfer fails.
+    fn update(&mut self, update: ScaledUpdate) -> Result<()>;
+
+    /// Continues the update that [`Stage::update`] began until `unit`'s parameters are up to date
+    /// and consistent. The passes call it before forward acquires a unit; a stage that gathers
+    /// ahead calls it itself before it gathers one.
+    ///
+    /// # Errors
+    /// As [`Stage::update`].
     fn continue_update(&mut self, unit: UnitId) -> Result<()>;
 
-    /// Completes the update that [`Stage::step`] began, where no forward follows that continues it.
+    /// Completes the update that [`Stage::update`] began, where no forward follows that continues
+    /// it.
     ///
     /// # Errors
-    /// As [`Stage::step`].
+    /// As [`Stage::update`].
     fn finish_update(&mut self) -> Result<()>;
 
     /// Returns the optimizer and the parameters that this rank holds. The loop passes them to

@@ -1,12 +1,12 @@
 //! The stage contract: every stage trains the same model, whatever it shards, and uses exactly the
 //! memory and traffic that the planner predicted.
 
-use events::{Class, Operation};
+use events::{Class, CollectiveEvent, Operation, Progress, What};
 use prediction::{Job, Partition, Stage};
 use stages::contract;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
-use tests::{STAGES, fixture, largest_difference, losses, padding};
+use tests::{STAGES, fixture, largest_difference, losses, padding, recorded};
 use trainer::Report;
 
 /// Models in which no unit is divisible by 3, 4 or 8. None is divisible by 2 either, except the
@@ -230,4 +230,54 @@ fn what_breaks_the_contract_is_said_in_words() {
             ["rank 2's forward of step 3", "embedding", "the slice owned by rank 0", "was not gathered"];
         assert!(words.iter().all(|word| problem.contains(word)), "{stage}: {problem}");
     }
+}
+
+/// Returns, for each step of rank 0, the number of all-gathers that are issued in it and waited for
+/// in the next one, after its first pass.
+fn gathered_in_forward(stage: Stage, flags: &str) -> Vec<usize> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    tests::run(stage, &format!("{flags} --record {}", file.path().display()));
+    let (mut issued_in, mut late, mut passes) = (BTreeMap::new(), Vec::new(), 0);
+    for event in recorded(file.path()).into_iter().filter(|event| event.rank == 0) {
+        match event.what {
+            What::StepStarted { .. } => {
+                late.push(0);
+                passes = 0;
+            }
+            What::PassFinished { .. } => passes += 1,
+            What::Collective(CollectiveEvent {
+                operation: Operation::AllGather, progress, sequence, ..
+            }) => {
+                let step = late.len();
+                match progress {
+                    Progress::Issued => _ = issued_in.insert(sequence, step),
+                    Progress::Finished if issued_in[&sequence] < step && passes > 0 => {
+                        late[issued_in[&sequence] - 1] += 1;
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+    late
+}
+
+/// The model has five units, all of which but the first can arrive while the next forward computes.
+/// A validation waits for all of them, as do the last step and a run without overlap.
+#[test]
+fn updated_parameters_are_gathered_while_the_next_forward_computes() {
+    let base = format!(
+        "--model {} --gpus 2 --batch-size 1 --seq-len 16 --steps 5 --threads 1 --device cpu --headless \
+         --eval-every 3 --val-fraction 0.2 --allgather-bucket 1",
+        fixture("odd.json")
+    );
+    for stage in [Stage::Zero1, Stage::Zero2] {
+        assert_eq!(gathered_in_forward(stage, &base), [4, 4, 0, 4, 0], "{stage}");
+        assert_eq!(gathered_in_forward(stage, &format!("{base} --no-overlap")), [0; 5], "{stage}");
+    }
+    // Of ZeRO-3, only what stays whole.
+    assert_eq!(gathered_in_forward(Stage::Zero3, &base), [0; 5]);
+    let whole = format!("{base} --param-persistence-threshold 1000000");
+    assert_eq!(gathered_in_forward(Stage::Zero3, &whole), [4, 4, 0, 4, 0]);
 }

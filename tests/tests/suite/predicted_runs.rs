@@ -65,15 +65,11 @@ fn line(what: &What) -> Option<String> {
     }
 }
 
-/// Returns a predicted run of `stage` with `flags`.
+/// Returns a predicted run of three steps of `stage` with `flags`.
 fn predicted(stage: Stage, flags: &str) -> PredictedRun {
-    predicted_steps(stage, flags, 2)
-}
-
-fn predicted_steps(stage: Stage, flags: &str, steps: u32) -> PredictedRun {
     let job = settings::planned::job(stage, &tests::config(flags).unwrap());
     let costs = Costs::new(&job, Cluster::of(H100, 2), Software::Fused, Calibration::ALL_RUNS.of(&H100));
-    play(&job, &prediction::predict(&job).unwrap(), &costs, steps).unwrap()
+    play(&job, &prediction::predict(&job).unwrap(), &costs, 3).unwrap()
 }
 
 /// A flag of each kind that changes what a rank does, apart from offloaded states.
@@ -173,7 +169,7 @@ fn transfers_of_a_run_are_predicted() {
         let real = if flags.contains("disk") { real } else { format!("{flags} --record {}", file.display()) };
         train(stage, &real).unwrap();
         let [real, predicted] =
-            [recorded(&file), predicted_steps(stage, &flags, 3).events].map(|events| moved(&events));
+            [recorded(&file), predicted(stage, &flags).events].map(|events| moved(&events));
         assert_eq!(real, predicted, "{stage} {flags}");
     }
 }

@@ -34,7 +34,7 @@ const STAGES: [(&str, &str, Change); 5] = [
             "exercises::shard_norm::of_stage(norm, &self.rank, &self.",
         )]),
     ),
-    ("zero1-step", "zero1", Change::Method("fn step(", Some("self.written_step(update)"))),
+    ("zero1-step", "zero1", Change::Method("fn update(", Some("self.written_update(update)"))),
     (
         "zero2-accumulate",
         "zero2",

@@ -30,7 +30,7 @@ const PLACES: &[(&str, &str, &str)] = &[
     ("zero_optimization.stage", "zero3/src/lib.rs", "const SHARDED"),
     ("zero_optimization.reduce_bucket_size", "common/sharding/src/buckets.rs", "fn push"),
     ("zero_optimization.overlap_comm", "common/sharding/src/buckets.rs", "fn push"),
-    ("zero_optimization.allgather_bucket_size", "zero2/src/lib.rs", "fn step"),
+    ("zero_optimization.allgather_bucket_size", "zero2/src/lib.rs", "fn update"),
     ("zero_optimization.reduce_scatter", "zero1/src/lib.rs", "fn new"),
     ("zero_optimization.contiguous_gradients", "common/sharding/src/buckets.rs", "fn convert"),
     ("zero_optimization.sub_group_size", "common/sharding/src/optimizer/shard.rs", "fn update"),

@@ -69,9 +69,11 @@ impl Walk<'_> {
     fn count_update(&mut self) {
         for (unit, slices) in self.offload.units.iter().enumerate() {
             self.rank.counter.transfers.add(&self.offload.updates(slices), 1);
-            self.updated.push(&mut self.rank, unit);
+            if let Some(bucket) = self.updated.fill(unit) {
+                let gather = self.updated.gather(&mut self.rank, &bucket, &[]);
+                self.rank.wait(gather);
+            }
         }
-        self.updated.finish(&mut self.rank);
         self.rank.counter.transfers.remove(&self.offload.read_ahead());
     }
 
@@ -89,12 +91,11 @@ impl Walk<'_> {
             }
             self.gather_updated(unit, ends);
         }
-        self.updated.finish(&mut self.rank);
         let slots = std::mem::take(&mut self.pager.slots);
         if self.offload.placement.optimizer == Place::Disk {
             self.rank.slots_in_use(slots.into());
         }
-        if self.offload.placement.any_states() && !self.offload.continues_in_forward() {
+        if !self.offload.continues_in_forward() {
             self.rank.wait_for_update(None);
         }
     }
@@ -132,14 +133,13 @@ impl Walk<'_> {
         ends.add(&leaving, &left);
     }
 
-    /// Notes that the update of `unit` is issued, unless nothing of it is offloaded. Gathers it
-    /// with its bucket if the rank holds it in full.
+    /// Notes that the update of `unit` is issued, unless it is complete. Gathers it with its bucket
+    /// if the rank holds it in full.
     fn gather_updated(&mut self, unit: usize, ends: UpdateEnds) {
-        if self.offload.updates_on_device() || !self.updated.gathers(unit) {
+        if !self.updated.gathers(unit) {
             if self.offload.placement.any_states() {
                 self.rank.updated(unit, ends);
             }
-            self.updated.push(&mut self.rank, unit);
             return;
         }
         self.pager.filling.push((unit, ends));
@@ -147,9 +147,12 @@ impl Walk<'_> {
         let filled = std::mem::take(&mut self.pager.filling);
         let landed = filled.iter().flat_map(|(_, ends)| &ends.parameters);
         let after: Vec<After> = landed.map(|&number| After::Action(number)).collect();
-        let gather = self.updated.gather(&mut self.rank, &bucket, &after).number();
+        let gather = self.updated.gather(&mut self.rank, &bucket, &after);
         for (unit, ends) in filled {
-            self.rank.updated(unit, UpdateEnds { parameters: vec![gather], ..ends });
+            self.rank.updated(unit, UpdateEnds { parameters: vec![gather.number()], ..ends });
+        }
+        if self.offload.updates_on_device() && !self.job.overlap {
+            self.rank.wait(gather);
         }
     }
 

@@ -1,5 +1,6 @@
-//! The optimizer of a rank: AdamW on its slice of every unit, in one call over all of them. An
-//! update of states beyond the device continues after that call.
+//! The optimizer of a rank: AdamW on its slice of every unit, in one call over all of them. After
+//! that call, an update of states beyond the device continues, and so do all-gathers of units that
+//! the rank holds in full.
 
 mod paging;
 mod shard;
@@ -97,7 +98,7 @@ impl Optimizer {
     /// # Errors
     /// If a transfer fails.
     pub fn read_ahead(&mut self, rank: &Rank, calls_left: usize) -> Result<()> {
-        self.counted(rank, |paging, units| paging.read_ahead(rank, units, calls_left))
+        self.paged(rank, |paging, units| paging.read_ahead(rank, units, calls_left))
     }
 
     /// Aborts a step without an update: waits for what was read ahead, and discards it.
@@ -115,9 +116,9 @@ impl Optimizer {
     /// unit that the rank holds in full goes through `buffers.gathers` as soon as its slice is
     /// updated.
     ///
-    /// If the optimizer is on the device, the update is complete when this returns. If the CPU
-    /// computes it, this only begins it, and [`Optimizer::continue_until`] continues it, unless
-    /// units are gathered while shards of others are on disk.
+    /// If the optimizer is on the device, the slice is updated when this returns, while all-gathers
+    /// may be in flight. If the CPU computes the update, this only begins it, unless units are
+    /// gathered while shards of others are on disk. [`Optimizer::continue_until`] does the rest.
     ///
     /// # Errors
     /// If a kernel, a collective or a transfer fails.
@@ -134,31 +135,39 @@ impl Optimizer {
             self.update_unit(rank, unit, update, parameters, gradients)?;
             self.units[unit].gather(rank, unit, parameters, &mut gathers)?;
         }
-        if let Some(gathers) = gathers {
-            parameters.put_all(gathers.finish(rank)?);
-        }
         Ok(())
     }
 
-    /// Continues a pending update of offloaded states until `unit` is updated (and gathered, if the
-    /// rank holds it in full), then issues the next transfers, so that they overlap with `unit`'s
-    /// computation. Writes to disk may still be in flight after the last unit. Does nothing if no
-    /// update is pending.
+    /// Continues a pending update until `unit` is updated (and gathered, if the rank holds it in
+    /// full). If states are offloaded, it then issues the next transfers, so that they overlap with
+    /// `unit`'s computation, and writes to disk may still be in flight after the last unit. Does
+    /// nothing if no update is pending.
     ///
     /// # Errors
     /// As [`Optimizer::update`].
-    pub fn continue_until(&mut self, rank: &Rank, unit: UnitId, buffers: UpdateBuffers<'_>) -> Result<()> {
-        self.counted(rank, |paging, units| paging.continue_until(rank, unit, units, buffers))
+    pub fn continue_until(
+        &mut self,
+        rank: &Rank,
+        unit: UnitId,
+        mut buffers: UpdateBuffers<'_>,
+    ) -> Result<()> {
+        match self.paging {
+            Some(_) => self.paged(rank, |paging, units| paging.continue_until(rank, unit, units, buffers)),
+            None if buffers.is_in_flight(unit) => self.deferred(rank, |_| buffers.wait_for_unit(rank, unit)),
+            None => Ok(()),
+        }
     }
 
-    /// Completes a pending update of offloaded states, writes to disk included. Does nothing if no
-    /// update is pending.
+    /// Completes a pending update, writes to disk included. Does nothing if no update is pending.
     ///
     /// # Errors
     /// As [`Optimizer::update`].
-    pub fn finish(&mut self, rank: &Rank, buffers: UpdateBuffers<'_>) -> Result<()> {
+    pub fn finish(&mut self, rank: &Rank, mut buffers: UpdateBuffers<'_>) -> Result<()> {
+        if self.paging.is_none() {
+            return self.deferred(rank, |_| buffers.wait_for_all(rank));
+        }
         let last = self.units.len() - 1;
-        self.counted(rank, |paging, units| {
+        self.paged(rank, |paging, units| {
             paging.continue_until(rank, last, units, buffers)?;
             paging.finish_all(rank)
         })
@@ -171,7 +180,7 @@ impl Optimizer {
     /// # Errors
     /// If a transfer fails.
     pub fn wait_until_stored(&mut self, rank: &Rank, unit: UnitId) -> Result<()> {
-        self.counted(rank, |paging, _| paging.wait_until_stored(rank, unit))
+        self.paged(rank, |paging, _| paging.wait_until_stored(rank, unit))
     }
 
     /// Frees the buffers of updates until the next one needs them. Call it only while no update is
@@ -182,7 +191,7 @@ impl Optimizer {
         }
     }
 
-    /// True while an update continues after [`Optimizer::update`].
+    /// True while an update of offloaded states continues after [`Optimizer::update`].
     pub fn is_updating(&self) -> bool {
         self.paging.as_ref().is_some_and(Paging::is_in_progress)
     }
@@ -193,22 +202,28 @@ impl Optimizer {
     /// # Errors
     /// If a transfer has failed.
     pub fn first_missing(&mut self, rank: &Rank) -> Result<Option<UnitId>> {
-        self.counted(rank, |paging, _| paging.poll(rank))?;
+        self.paged(rank, |paging, _| paging.poll(rank))?;
         Ok(self.paging.as_mut().and_then(|paging| paging.first_missing(rank)))
     }
 
-    /// Runs `body`, and adds its cost to [`DeferredUpdateCost`] if an update is in progress.
-    fn counted(
+    /// Runs `body` if states are offloaded. Adds its cost to [`DeferredUpdateCost`] if an update is
+    /// in progress.
+    fn paged(
         &mut self,
         rank: &Rank,
         body: impl FnOnce(&mut Paging, &mut [OwnSlice]) -> Result<()>,
     ) -> Result<()> {
-        let Some(paging) = &mut self.paging else { return Ok(()) };
-        if !paging.is_in_progress() {
-            return body(paging, &mut self.units);
-        }
+        let run = |optimizer: &mut Self| match &mut optimizer.paging {
+            Some(paging) => body(paging, &mut optimizer.units),
+            None => Ok(()),
+        };
+        if self.is_updating() { self.deferred(rank, run) } else { run(self) }
+    }
+
+    /// Runs `body`, and adds its cost to [`DeferredUpdateCost`].
+    fn deferred(&mut self, rank: &Rank, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let (began, before) = (rank.emitter.begin(), Usage::now(rank));
-        body(paging, &mut self.units)?;
+        body(self)?;
         let after = DeferredUpdateCost { time: rank.emitter.since(began), usage: Usage::now(rank) - before };
         self.deferred_cost = self.deferred_cost + after;
         Ok(())

@@ -30,7 +30,12 @@ pub(super) struct EventWriter<'a> {
     pub(super) events: Vec<Event>,
     /// The number of collectives that each group has issued.
     issued: BTreeMap<Among, u64>,
+    /// Collectives in flight, by number in the run.
     flights: BTreeMap<usize, Flight>,
+    /// This script's collectives: their numbers in the run.
+    numbers: BTreeMap<usize, usize>,
+    /// The latest all-gather of each updated unit: its number in the run.
+    gathers: BTreeMap<u16, usize>,
     offload: Offload,
     micro: u16,
     /// The pass that has begun.
@@ -46,6 +51,8 @@ impl<'a> EventWriter<'a> {
             events: Vec::new(),
             issued: BTreeMap::new(),
             flights: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            gathers: BTreeMap::new(),
             offload: Offload::default(),
             micro: 0,
             pass: None,
@@ -104,6 +111,7 @@ impl<'a> EventWriter<'a> {
     pub(super) fn act(&mut self, script: &[Action]) {
         self.clock.begin();
         self.offload.begin();
+        self.numbers.clear();
         let mut rest = script.iter();
         while let Some(action) = rest.next() {
             match action {
@@ -127,6 +135,8 @@ impl<'a> EventWriter<'a> {
                 &Action::Wait { number } => self.wait(number),
                 Action::Updated { unit, parameters, on_disk, others } => {
                     self.clock.updated(*unit, parameters, on_disk, others);
+                    let gather = parameters.iter().find_map(|number| self.numbers.get(number));
+                    self.gathers.extend(gather.map(|&gather| (*unit, gather)));
                 }
                 Action::SlotsInUse { until } => self.clock.slots_in_use(until),
                 &Action::WaitForUpdate { unit } => self.wait_for_update(unit),
@@ -162,13 +172,6 @@ impl<'a> EventWriter<'a> {
         self.clock.compute(pass, seconds);
     }
 
-    /// Ends the collectives for which the rank does not wait, each when it has crossed the links.
-    pub(super) fn end_flights(&mut self) {
-        for flight in std::mem::take(&mut self.flights).into_values() {
-            self.land(flight.span.to, &flight, 0.0);
-        }
-    }
-
     /// Returns the event of a collective, with the bytes that it sends;
     /// [`count_bytes`](super::count_bytes) adds those before it.
     fn collective(&self, flight: &Flight, progress: Progress, rank: usize) -> What {
@@ -201,20 +204,51 @@ impl<'a> EventWriter<'a> {
         let flight = Flight { issued: issued.clone(), sequence: this, span };
         self.on_each(at, &flight, Progress::Issued);
         self.on_each(span.from, &flight, Progress::Started);
-        self.flights.insert(issued.number, flight);
+        let in_run = self.issued.values().sum::<u64>() as usize;
+        self.numbers.insert(issued.number, in_run);
+        self.flights.insert(in_run, flight);
     }
 
     fn wait(&mut self, number: usize) {
         let before = self.clock.time.offload;
-        let (span, idle) = self.clock.wait(number);
+        let waited = self.clock.wait(number);
+        self.waited(waited, before, self.numbers.get(&number).copied());
+        self.arrive(number);
+    }
+
+    /// Waits for the latest update of `unit`; for `None`, of all units.
+    fn wait_for_update(&mut self, unit: Option<u16>) {
+        let before = self.clock.time.offload;
+        let gather = match unit {
+            Some(unit) => self.gathers.get(&unit),
+            None => self.gathers.values().max(),
+        };
+        let gather = gather.copied();
+        if let Some(waited) = self.clock.wait_for_update(unit) {
+            self.waited(waited, before, gather);
+        }
+    }
+
+    /// Waits for the latest update and all that is in flight.
+    pub(super) fn complete_update(&mut self) {
+        self.wait_for_update(None);
+        for flight in std::mem::take(&mut self.flights).into_values() {
+            self.land(flight.span.to, &flight, 0.0);
+        }
+        self.end_transfers();
+    }
+
+    /// Shows that the ranks were idle while they waited for something that was under way during the
+    /// span. They had waited `before` seconds for offloaded states by then. It was collective
+    /// `number` of the run, if that is in flight.
+    fn waited(&mut self, (span, idle): (Span, f64), before: f64, number: Option<usize>) {
         let offload = self.clock.time.offload - before;
-        let flight = self.flights.remove(&number);
+        let flight = number.and_then(|number| self.flights.remove(&number));
         // A collective begins when what it waits for has arrived.
         self.spend_idle(idle, if flight.is_some() { span.from } else { span.to }, offload);
         if let Some(flight) = flight {
             self.land(self.clock.now, &flight, idle - offload);
         }
-        self.arrive(number);
     }
 
     /// Ends a collective for which the ranks were idle for `idle` seconds.

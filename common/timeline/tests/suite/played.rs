@@ -1,6 +1,6 @@
 //! A predicted run: what its events add up to.
 
-use events::{CatchUp, Class, Operation, Place, Route, What};
+use events::{CatchUp, Class, Event, Operation, Place, Route, What};
 use model::{Checkpointing, ModelConfig};
 use prediction::{Job, PerPhase, Placement, RunCounts, Stage, Transfers, predict};
 use timeline::{Calibration, Cluster, Costs, H100, PredictedRun, Software, estimate, play};
@@ -26,8 +26,11 @@ fn events_add_up_to_the_prediction() {
         let PredictedRun { header, events } = played(stage);
         let prediction = predict(&job(stage)).unwrap();
         assert!(events.is_sorted_by_key(|event| event.at), "{stage}");
+        // The last step also ends its own update.
+        let last = |event: &&Event| matches!(event.what, What::StepStarted { step: 2 });
+        let before_last = events.iter().take_while(|event| !last(event));
         let mut state = CatchUp::new(4, header.units.len());
-        events.iter().for_each(|event| state.apply(event));
+        before_last.for_each(|event| state.apply(event));
         for (now, predicted) in state.snapshot.ranks.iter().zip(&prediction.ranks) {
             assert_eq!(now.total_peak, predicted.memory.total_peak, "{stage}");
             for class in Class::ALL {
@@ -114,9 +117,19 @@ fn steps_take_what_the_estimate_says() {
         });
         let steps: Vec<_> = steps.collect();
         assert_eq!(steps.len(), 3 * 4);
-        for (step, seconds, at) in steps {
-            assert!((seconds / expected - 1.0).abs() < 1e-9, "{stage}: {seconds} and {expected}");
-            let end = f64::from(step + 1) * expected * 1e9;
+        // All-gathers of updated parameters overlap with the next forward: the first step waits for
+        // none, and the last one for its own, too.
+        let gathers = [Stage::Zero1, Stage::Zero2].contains(&stage);
+        let mut ends = [0.0; 4];
+        for (number, (step, seconds, at)) in steps.into_iter().enumerate() {
+            let ratio = seconds / expected;
+            match step {
+                0 if gathers => assert!(ratio < 0.99, "{stage}: {seconds} and {expected}"),
+                2 if gathers => assert!(ratio > 1.01, "{stage}: {seconds} and {expected}"),
+                _ => assert!((ratio - 1.0).abs() < 1e-9, "{stage}: {seconds} and {expected}"),
+            }
+            ends[number % 4] += seconds * 1e9;
+            let end = ends[number % 4];
             assert!((at as f64 - end).abs() < 10.0, "{stage}, step {step}: {at} and {end}");
         }
     }

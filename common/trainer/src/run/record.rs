@@ -5,7 +5,6 @@ use crate::clocks::PhaseSeconds;
 use crate::hooks::Hooks;
 use crate::plan::Plan;
 use crate::rank_error::Result;
-use crate::stage::StepOutcome;
 use device::{Class, Ledger, Place};
 use events::{Began, Boundary, Operation, What};
 use offload::TransferCounters;
@@ -24,6 +23,16 @@ pub(crate) enum RunEvent<'a> {
     Validation(u32, f64),
     /// The number of steps done, and why their checkpoint was not saved; `None` if it was.
     Checkpoint(u32, Option<&'a str>),
+}
+
+/// The outcome of a step, the same on every rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepOutcome {
+    /// Norm of the averaged gradient over all parameters, before clipping; not finite if it
+    /// overflowed.
+    pub(super) grad_norm: f64,
+    /// True if gradients overflowed, so that nothing was updated.
+    pub(super) skipped: bool,
 }
 
 /// Called by every rank with its number.

@@ -9,20 +9,12 @@
 include!(concat!(env!("OUT_DIR"), "/zero1-step.rs"));
 
 impl Zero1 {
-    /// Implements the stage's `step`. For each of `self.partition.units`,
-    /// `self.optimizer.update_unit(&self.rank, unit, scaled, &mut self.parameters,
-    /// &self.gradients)` updates this rank's slice. `self.gathers` queues units for the all-gather.
-    fn written_step(&mut self, update: &Update) -> Result<StepOutcome> {
-        let summed = self.reductions.finish(&self.rank)?;
-        self.gradients.put_all(summed);
-        let norm = global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
-        let grad_norm = update.unscale_norm(norm);
-        // `scaled` multiplies gradients by the factor that clips and unscales them. `None` after an
-        // overflow: the step is skipped.
-        let Some(scaled) = update.clip(grad_norm)? else {
-            return Ok(StepOutcome { grad_norm, skipped: true });
-        };
+    /// Implements the stage's `update`; `update` also clips the gradients. For each of
+    /// `self.partition.units`, `self.optimizer.update_unit(&self.rank, unit, update, &mut
+    /// self.parameters, &self.gradients)` updates this rank's slice. `self.gathers` queues units
+    /// for the all-gather.
+    fn written_update(&mut self, update: ScaledUpdate) -> Result<()> {
         // Your code here.
-        Ok(StepOutcome { grad_norm, skipped: false })
+        Ok(())
     }
 }

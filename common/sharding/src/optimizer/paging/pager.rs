@@ -81,6 +81,32 @@ impl<'a> UpdateBuffers<'a> {
     pub fn with_gathers(self, gathers: &'a mut Buckets) -> Self {
         UpdateBuffers { gathers: Some(gathers), ..self }
     }
+
+    /// True if `unit` waits in its bucket for the units after it.
+    fn waits_in_bucket(&self, unit: UnitId) -> bool {
+        self.parameters.storage(unit).is_none() && !self.is_in_flight(unit)
+    }
+
+    /// True if `unit`'s all-gather is in flight.
+    pub(crate) fn is_in_flight(&self, unit: UnitId) -> bool {
+        self.gathers.as_ref().is_some_and(|gathers| gathers.is_in_flight(unit))
+    }
+
+    /// Waits until `unit` is gathered, if its all-gather is in flight.
+    pub(crate) fn wait_for_unit(&mut self, rank: &Rank, unit: UnitId) -> Result<()> {
+        let UpdateBuffers { parameters, gathers: Some(gathers), .. } = self else { return Ok(()) };
+        while gathers.is_in_flight(unit) {
+            parameters.put_all(gathers.finish_oldest(rank)?);
+        }
+        Ok(())
+    }
+
+    /// Waits for all all-gathers in flight.
+    pub(crate) fn wait_for_all(&mut self, rank: &Rank) -> Result<()> {
+        let UpdateBuffers { parameters, gathers: Some(gathers), .. } = self else { return Ok(()) };
+        parameters.put_all(gathers.finish(rank)?);
+        Ok(())
+    }
 }
 
 impl UpdateProgress {
@@ -160,23 +186,15 @@ impl Pager<'_> {
         self.update_through(updated)?;
         self.land_through(landed)?;
         // `unit` may wait in its bucket for the units after it.
-        while self.buffers.parameters.storage(unit).is_none() && self.progress.landed < self.pieces.len() {
+        while self.buffers.waits_in_bucket(unit) && self.progress.landed < self.pieces.len() {
             self.update_through(self.progress.landed + 1)?;
             self.land_through(self.progress.landed + 1)?;
-            self.wait_for_bucket()?;
         }
-        // The last bucket may hold `unit` even if all pieces have landed.
-        let is_out = self.buffers.parameters.storage(unit).is_none();
-        if is_out || last == self.pieces.len() { self.wait_for_bucket() } else { Ok(()) }
-    }
-
-    /// Waits for the bucket in flight.
-    fn wait_for_bucket(&mut self) -> Result<()> {
-        let UpdateBuffers { parameters, gathers: Some(gathers), .. } = &mut self.buffers else {
-            return Ok(());
-        };
-        parameters.put_all(gathers.finish(self.rank)?);
-        Ok(())
+        if last == self.pieces.len() {
+            self.buffers.wait_for_all(self.rank)
+        } else {
+            self.buffers.wait_for_unit(self.rank, unit)
+        }
     }
 
     /// Updates pieces until the first `pieces` are updated.

@@ -93,7 +93,7 @@ impl EventWriter<'_> {
     }
 
     /// Ends the transfers for which the rank has not waited, each when it arrives.
-    pub(in crate::play) fn end_transfers(&mut self) {
+    pub(super) fn end_transfers(&mut self) {
         for sequence in 0..self.offload.crossings.len() {
             if !self.offload.crossings[sequence].has_ended {
                 self.emit_transfer(self.offload.crossings[sequence].span.to, sequence, Progress::Finished);
@@ -107,11 +107,6 @@ impl EventWriter<'_> {
         if let CpuTask::Update { piece } = work.task {
             self.offload.cpu_updates.push_back(((Pass::Step, work.unit, piece), span));
         }
-    }
-
-    pub(in crate::play) fn wait_for_update(&mut self, unit: Option<u16>) {
-        let idle = self.clock.wait_for_update(unit);
-        self.spend_idle(idle, self.clock.now, idle);
     }
 
     /// Shows the last `idle` seconds, in which the device computed nothing: what the CPU has
