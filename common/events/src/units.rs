@@ -70,7 +70,7 @@ impl Units {
 
     pub(crate) fn start_step(&mut self) {
         for unit in Arc::make_mut(&mut self.units) {
-            (unit.gradient, unit.updated, unit.refreshing) = (GradientState::Absent, false, false);
+            (unit.gradient, unit.updated) = (GradientState::Absent, false);
         }
     }
 

@@ -239,9 +239,10 @@ impl Offload {
     /// than there are.
     pub(crate) fn continues_in_forward(&self) -> bool {
         let has_to_wait = self.gathers && self.placement.parameters == Place::Disk;
-        let continues = match self.placement.any_states() {
-            false => self.gathers,
-            true => !self.updates_on_device() && !has_to_wait,
+        let continues = if self.placement.any_states() {
+            !self.updates_on_device() && !has_to_wait
+        } else {
+            self.gathers
         };
         self.overlaps_update && continues
     }

@@ -1,7 +1,7 @@
 //! A failing rank makes its peers end quickly, and the error names it.
 
 use crate::without_model;
-use events::{Operation, What};
+use events::{Operation, Progress, What};
 use std::time::{Duration, Instant};
 use tests::job::desync;
 use tests::{STAGES, losses, recorded, train};
@@ -131,7 +131,9 @@ fn first_collective(stage: prediction::Stage, step: u32) -> (u64, Operation) {
     let mut own = recorded(file.path()).into_iter().filter(|event| event.rank == 0).map(|event| event.what);
     own.find(|what| matches!(what, What::StepStarted { step: begun } if *begun == step)).unwrap();
     let moves = |what: What| match what {
-        What::Collective(event) if !event.units.is_empty() => Some((event.sequence, event.operation)),
+        What::Collective(event) if event.progress == Progress::Issued && !event.units.is_empty() => {
+            Some((event.sequence, event.operation))
+        }
         _ => None,
     };
     own.find_map(moves).unwrap()

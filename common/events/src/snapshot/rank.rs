@@ -54,9 +54,9 @@ pub struct RankSnapshot {
     pub collectives: u64,
     /// Bytes sent since the run started.
     pub sent: Sent,
-    /// Bytes sent before the current step.
+    /// Bytes sent by the collectives that were issued before the current step.
     pub sent_before: Sent,
-    /// Bytes sent in the latest finished step.
+    /// Bytes sent by the collectives that were issued in the latest finished step.
     pub sent_last_step: Sent,
     /// Its transfers between its device, main memory and disk.
     pub transfers: Transfers,
@@ -122,7 +122,7 @@ impl RankSnapshot {
         self.peak[Place::Device.index()][class.index()]
     }
 
-    /// Returns the bytes sent since the current step began.
+    /// Returns the bytes sent by the collectives that were issued in the current step.
     pub fn sent_this_step(&self) -> Sent {
         self.sent.since(&self.sent_before)
     }
@@ -212,21 +212,37 @@ impl RankSnapshot {
     fn land(&mut self, at: u64, event: &CollectiveEvent) {
         let flight = self.flight(at, event);
         (flight.event, flight.finished) = (event.clone(), Some(at));
-        let landed = flight.clone();
-        // A rank waits for collectives of one operation in order, so the last events of older ones
-        // were lost. It may wait for an all-gather before an earlier reduce-scatter.
-        let is_over = |other: &CollectiveEvent| {
-            let is_older = other.operation == event.operation && other.sequence < event.sequence;
-            other.group == event.group && (is_older || other.sequence == event.sequence)
+        let (landed, issued) = (flight.clone(), flight.issued);
+        // A rank waits for collectives of one operation and step in order, so the last events of
+        // older ones were lost. It may wait for an all-gather before an earlier reduce-scatter.
+        let is_of_this_step = |issued: u64| issued >= self.step_started;
+        let is_over = |other: &Flight| {
+            let Flight { event: CollectiveEvent { operation, group, sequence, .. }, .. } = *other;
+            let is_older = operation == event.operation && sequence < event.sequence;
+            let is_lost = is_older && is_of_this_step(other.issued) == is_of_this_step(issued);
+            group == event.group && (is_lost || sequence == event.sequence)
         };
-        self.flights.retain(|flight| !is_over(&flight.event));
+        self.flights.retain(|flight| !is_over(flight));
         if !matches!(event.operation, Operation::Barrier | Operation::Scalars) {
             self.last_flight = Some(landed);
             self.collectives += 1;
         }
         self.note_finished(event.group, event.sequence);
-        let total = &mut self.sent.by_operation[event.operation.index()];
-        *total = (*total).max(event.sent);
+        let operation = event.operation.index();
+        let total = &mut self.sent.by_operation[operation];
+        let more = event.sent.saturating_sub(*total);
+        *total += more;
+        self.count_for_its_step(issued, |sent| amount::count(&mut sent.by_operation[operation], more));
+    }
+
+    /// Applies `count`, which counts bytes of a collective that was issued at `issued`, to the sums
+    /// of the step before if that has issued it: updated parameters are gathered until the next
+    /// forward needs them.
+    fn count_for_its_step(&mut self, issued: u64, count: impl Fn(&mut Sent)) {
+        if self.in_step && issued < self.step_started {
+            count(&mut self.sent_before);
+            count(&mut self.sent_last_step);
+        }
     }
 
     fn note_finished(&mut self, group: u16, sequence: u64) {
@@ -249,6 +265,8 @@ impl RankSnapshot {
 
     fn start_step(&mut self, at: u64, step: u32) {
         self.transfers.start_step(self.step_started);
+        // No rank waits for a collective of the step before the one that has ended.
+        self.flights.retain(|flight| flight.issued >= self.step_started);
         (self.step, self.step_started, self.in_step) = (step, at, true);
         self.sent_before = self.sent.clone();
         self.units.start_step();
@@ -258,9 +276,16 @@ impl RankSnapshot {
         let same = |last: &Hop| (last.group, last.sequence) == (hop.group, hop.sequence);
         let before = self.last_hop.filter(same);
         self.last_hop = Some(Hop { number: before.map_or(1, |last| last.number.saturating_add(1)), ..hop });
-        if usize::from(hop.to) < self.sent.by_receiver.len() {
-            let sent = &mut Arc::make_mut(&mut self.sent.by_receiver)[usize::from(hop.to)];
-            amount::count(sent, hop.bytes);
+        let receiver = usize::from(hop.to);
+        if receiver < self.sent.by_receiver.len() {
+            let same =
+                |flight: &&Flight| (flight.event.group, flight.event.sequence) == (hop.group, hop.sequence);
+            let issued = self.flights.iter().find(same).map_or(self.step_started, |flight| flight.issued);
+            let count = |sent: &mut Sent| {
+                amount::count(&mut Arc::make_mut(&mut sent.by_receiver)[receiver], hop.bytes);
+            };
+            count(&mut self.sent);
+            self.count_for_its_step(issued, count);
         }
     }
 
