@@ -140,6 +140,12 @@ impl Group {
         self.backend.sums_exactly()
     }
 
+    /// True if data of other ranks wait in main memory until this rank waits for their collective:
+    /// between processes without NCCL.
+    pub fn holds_early_data(&self) -> bool {
+        self.backend.holds_early_data()
+    }
+
     /// Does what [`Group::reduce_scatter`] does, but returns the sums before rounding: the sum of
     /// rank r's slice of the i-th buffer is in `sums[i]`, f32. Afterwards all slices of the
     /// bucket's own buffers are unspecified. Returns them, followed by `sums`.

@@ -19,8 +19,8 @@ pub const MAGIC: [u8; 8] = *b"\x89ZERO\r\n\x1a";
 
 /// The version of the format that this crate writes. Version 3 records more about transfers between
 /// places; no recording of version 2 has transfers. Since version 4 the units of a collective need
-/// not be neighbours.
-pub const VERSION: u16 = 4;
+/// not be neighbours. Since version 5 a pass may be the CPU's addition of gradients.
+pub const VERSION: u16 = 5;
 
 /// The oldest version that this crate reads.
 const OLDEST: u16 = 2;

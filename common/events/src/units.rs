@@ -79,7 +79,7 @@ impl Units {
         match pass {
             Pass::Backward => unit.gradient = GradientState::Local,
             Pass::Step => unit.updated = true,
-            Pass::Forward | Pass::Evaluate | Pass::Recompute => {}
+            Pass::Forward | Pass::Evaluate | Pass::Recompute | Pass::Add => {}
         }
     }
 

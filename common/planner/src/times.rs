@@ -41,10 +41,10 @@ pub(crate) struct TimeArgs {
     /// The stage that is recorded
     #[arg(long, value_name = "STAGE", requires = "record", default_value = "zero3")]
     stage: Stage,
-    /// The number of steps that are recorded [default: 2; with offloaded states 3, as the first
-    /// waits for no update and the last ends its own]
-    #[arg(long, value_name = "N", requires = "record", value_parser = clap::value_parser!(u32).range(1..=100))]
-    steps: Option<u32>,
+    /// The number of steps that are recorded; the first may wait for no update, and the last one
+    /// ends its own
+    #[arg(long, value_name = "N", requires = "record", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    steps: u32,
 }
 
 /// A device on which steps are timed.
@@ -87,12 +87,11 @@ impl TimeArgs {
         let Some(path) = &self.record else { return Ok(None) };
         let job = job.with_stage(self.stage);
         let words = |problem: InvalidJob| problem.to_string();
-        let steps = self.steps.unwrap_or(if job.placement.any_states() { 3 } else { 2 });
-        if !is_recordable(&job, steps).map_err(words)? {
+        if !is_recordable(&job, self.steps).map_err(words)? {
             return Err(TOO_LARGE.into());
         }
         let prediction = predict(&job).map_err(words)?;
-        let run = play(&job, &prediction, &timing.costs(&job), steps).map_err(words)?;
+        let run = play(&job, &prediction, &timing.costs(&job), self.steps).map_err(words)?;
         Ok(Some(Recording { path: path.clone(), run }))
     }
 }

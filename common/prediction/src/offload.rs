@@ -55,7 +55,7 @@ pub(crate) struct Offload {
     /// Whether the next forward may begin before an update is complete.
     overlaps_update: bool,
     /// Whether a rank holds some unit in full but updates only its slice.
-    gathers: bool,
+    pub(crate) gathers: bool,
     /// Ranks that hold the same slices of optimizer states, and share the work of saving them.
     pub(crate) holders: u64,
     /// One entry per unit.

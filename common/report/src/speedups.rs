@@ -98,13 +98,14 @@ fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Sp
     let mean = |seconds: fn(&Clocks) -> f64| per_step(report, |row| seconds(&row.clocks));
     // Copies on a rank's own thread take its time, at any point of the step.
     let on_gpus = !report.gpu.is_empty();
-    let [forward, backward] = if on_gpus {
+    let [forward, backward, step] = if on_gpus {
         [
             mean(|of| of.waits.forward - of.for_peers.forward),
             mean(|of| of.waits.backward - of.for_peers.backward),
+            mean(|of| of.waits.step - of.for_peers.step),
         ]
     } else {
-        [mean(|of| of.for_link.forward), mean(|of| of.for_link.backward)]
+        [mean(|of| of.for_link.forward), mean(|of| of.for_link.backward), mean(|of| of.for_link.step)]
     };
     // Data also move while a rank waits for a core.
     let waits = |phase: fn(&Times) -> f64| without_core_per_step(report, phase);
@@ -112,7 +113,10 @@ fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Sp
     let computing = account.forward + waits(|of| of.forward) + backward_computes;
     let communication = run.communication;
     if !communication.overlap {
-        let hidden = (forward + backward).min(computing);
+        // The next forward can hide the all-gathers of updated parameters.
+        let sharded = report.stage.sharded();
+        let gathers_updates = sharded.optimizer && !sharded.parameters;
+        let hidden = (forward + backward + if gathers_updates { step } else { 0.0 }).min(computing);
         return Some(speedup("without --no-overlap", "hidden behind computation", hidden));
     }
     if !report.stage.sharded().parameters {

@@ -136,7 +136,7 @@ impl Communication {
     }
 
     /// Returns how updated parameters are gathered in buckets. `last` is the unit that is updated
-    /// last. They travel in place, so any number of buckets in flight takes no memory.
+    /// last. They travel in place, so buckets in flight take no memory of their own.
     pub fn gathers(&self, precision: Precision, partition: &Partition, last: UnitId) -> BucketOptions {
         BucketOptions {
             capacity: self.allgather_bucket.unwrap_or(partition.largest()),

@@ -6,7 +6,8 @@ use crate::norm::{PartialNorm, global_norm};
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
 use crate::replicas::ReplicaSum;
-use device::{Buffer, Class};
+use device::{Buffer, Class, View};
+use events::Pass;
 use offload::{Crossing, TransferLabel};
 use std::ops::Range;
 use std::sync::Arc;
@@ -92,7 +93,8 @@ impl GradientShards {
                 AfterReduce::MoveToHost(accumulator) => {
                     accumulator.wait(rank, &mut self.shards)?;
                     let shard = self.shards.get_mut(unit)?;
-                    accumulator.in_flight = Some(InFlightSlice::send(rank, unit, shard, (full, own))?);
+                    let part = (unit, accumulator.arrived[unit]);
+                    accumulator.in_flight = Some(InFlightSlice::send(rank, part, shard, (full, own))?);
                 }
             }
         }
@@ -197,7 +199,7 @@ impl HostAccumulator {
         drop(sent);
         let shard = shards.get_mut(unit)?;
         if !rank.transfers.device_in_main_memory() {
-            rank.kernels().add(shard.view_mut(), arrived.view())?;
+            add(rank, unit, self.arrived[unit], shard, arrived.view())?;
         }
         self.arrived[unit] += 1;
         if self.arrived[unit] == self.micro_batches {
@@ -208,19 +210,28 @@ impl HostAccumulator {
     }
 }
 
+/// Adds the `reduced` gradients of `unit` in micro-batch `micro` to their `shard` in main memory,
+/// and emits when.
+fn add(rank: &Rank, unit: UnitId, micro: usize, shard: &mut Buffer, reduced: View<'_>) -> Result<()> {
+    let began = rank.emitter.begin();
+    rank.kernels().add(shard.view_mut(), reduced)?;
+    rank.emit_pass_on_cpu(Pass::Add, unit, micro, began);
+    Ok(())
+}
+
 impl InFlightSlice {
     /// Starts to copy elements `own` of `full`, which has just been reduced, to main memory, and
     /// frees `full`. A CPU device adds them to `shard` at once and leaves both buffers unused; they
     /// are allocated anyway, so that every device needs the same memory.
     fn send(
         rank: &Rank,
-        unit: UnitId,
+        (unit, micro): (UnitId, usize),
         shard: &mut Buffer,
         (full, own): (Buffer, Range<usize>),
     ) -> Result<Self> {
         let mut sent = rank.device.allocate(Class::Workspace, full.dtype(), own.len())?;
         if rank.transfers.device_in_main_memory() {
-            rank.kernels().add(shard.view_mut(), full.slice(own))?;
+            add(rank, unit, micro, shard, full.slice(own))?;
         } else {
             rank.kernels().copy(sent.view_mut(), full.slice(own))?;
         }

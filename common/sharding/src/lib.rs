@@ -5,12 +5,12 @@
 //! * [`schedule`]: which units a pass needs, and where it needs them first and last;
 //! * [`full`]: full parameters and gradients as they are handed out and handed back, and the views
 //!   of a layer in them;
-//! * [`buckets`]: units queued for one collective, at most one collective in flight;
+//! * [`buckets`]: units queued for one kind of collective, and the collectives in flight;
 //! * [`window`]: units that are gathered or in flight, and how far ahead to gather;
 //! * [`mesh`]: groups of neighbours, for hybrid sharding ([`ReplicaSum`]) and secondary shards;
 //! * [`gradients`]: sharded gradients, and what a rank does with a reduced slice;
 //! * [`optimizer`]: AdamW on any slice of the units: in place, in one call; or paged through
-//!   buffers, begun in that call and continued in the next forward;
+//!   buffers, begun in that call and continued in the next forward, as are all-gathers;
 //! * [`placement`]: where model states are stored: on the device, in main memory or on disk;
 //! * [`precision`], [`loss_scale`]: element types, and the scale that keeps f16 gradients in range;
 //! * [`PassSpan`]: emits the start and the end of a pass over a unit;

@@ -52,7 +52,7 @@ impl Costs {
             Pass::Forward | Pass::Evaluate => self.seconds(forward),
             Pass::Recompute => self.seconds(self.layers.recomputed),
             Pass::Backward => self.seconds(forward.backward()),
-            Pass::Step => 0.0,
+            Pass::Step | Pass::Add => 0.0,
         }
     }
 

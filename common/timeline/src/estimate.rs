@@ -39,8 +39,8 @@ impl Estimate {
         let further = job.micro_batches - walked;
         let fewer = if further > 0 { step(walked - 1)? } else { Vec::new() };
         let steps = [step(walked)?, fewer];
-        let waits = steps[0].iter().any(|action| matches!(action, Action::WaitForUpdate { .. }));
-        Ok(Estimate { steps, further, repeated: if waits { REPEATED } else { 1 } })
+        let continues = steps[0].iter().any(|action| matches!(action, Action::Updated { .. }));
+        Ok(Estimate { steps, further, repeated: if continues { REPEATED } else { 1 } })
     }
 
     /// Returns the time of a step.

@@ -9,6 +9,7 @@
 //! * MPT's feed-forward layers have two products where this project's have three: their width is
 //!   such that operations and parameters are the same. Norms and activation functions of MPT are
 //!   one kernel each, so its programs count as [`Software::Fused`].
+//! * Updated parameters are gathered within the step.
 //! * Offloaded states are DeepSpeed's. Its update ends within its step, and nothing overlaps. A800
 //!   counts as A100. ZenFlow's blog does not name its checkpointing: none.
 

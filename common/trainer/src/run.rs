@@ -262,11 +262,11 @@ impl<'a> Worker<'a> {
             Some(update) => self.stage.update(update)?,
             None => abort_step(&mut self.stage, &self.rank)?,
         }
-        self.stage.end(loss_sum / targets_per_rank);
         let outcome = StepOutcome { grad_norm, skipped: clipped.is_none() };
         if agreed.stop || !self.plan.updates_continue_after(self.hooks.step()) {
             self.stage.finish_update()?;
         }
+        self.stage.end(loss_sum / targets_per_rank);
         Ok((outcome, agreed))
     }
 

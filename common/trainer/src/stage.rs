@@ -85,11 +85,16 @@ impl Setup {
     }
 
     /// Returns the buckets that gather updated parameters, unit by unit in forward order. Where
-    /// parameters are sharded, only persistent units use them.
+    /// parameters are sharded, only persistent units use them. At most one is in flight if data of
+    /// others would wait in main memory.
     pub fn gathers(&self, gather: Issue) -> Buckets {
         let persistent = self.units().rfind(|&unit| self.partition.units[unit].persistent);
         let last = persistent.unwrap_or(self.partition.units.len() - 1);
-        Buckets::new(gather, self.communication.gathers(self.precision, &self.partition, last))
+        let mut options = self.communication.gathers(self.precision, &self.partition, last);
+        if self.rank.shard_group().holds_early_data() {
+            options.in_flight = options.in_flight.min(1);
+        }
+        Buckets::new(gather, options)
     }
 
     /// Returns an empty window for gathered parameters.

@@ -175,7 +175,8 @@ impl StopCheck {
     }
 
     /// Checks before a micro-batch of a step or of a validation. The first one needs no exchange:
-    /// the previous step or validation has just ended with one.
+    /// the previous step has had one before its update, or a validation
+    /// has ended with one.
     ///
     /// # Errors
     /// As [`StopCheck::before_layer`], or the group's failure.

@@ -301,6 +301,7 @@ fn computing(scene: &Scene, pass: PassNow) -> String {
         Pass::Step => format!("AdamW updates {unit}"),
         Pass::Evaluate => format!("validation runs through {unit}"),
         Pass::Recompute => format!("{unit} recomputes what its forward did not keep"),
+        Pass::Add => format!("the CPU adds reduced gradients of {unit}"),
     }
 }
 
@@ -323,6 +324,7 @@ fn pass_note(scene: &Scene, pass: PassNow) -> &'static str {
         Pass::Step => ": every rank does the same work on the same numbers",
         Pass::Evaluate => "; nothing is kept",
         Pass::Recompute => ", because its backward needs it",
+        Pass::Add => " to their shard in main memory",
     }
 }
 

@@ -1,5 +1,5 @@
 //! Measures how much communication overlaps with computation, and how long each rank waits for
-//! which other rank, for copies and for its disk.
+//! which other rank, for copies, for its disk and for the CPU.
 
 use crate::intervals::{Interval, length, merged, without};
 use crate::window::{CollectiveSpan, RankWindow, Window};
@@ -8,20 +8,23 @@ use std::collections::BTreeMap;
 /// One rank's streams over a stretch of time, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overlap {
-    /// Time during which the compute stream is busy.
+    /// Time during which the compute stream is busy. The CPU's work on offloaded states is not part
+    /// of it.
     pub compute: u64,
     /// Time during which data moves.
     pub communication: u64,
     /// Time during which data moves and the compute stream is busy.
     pub overlapped: u64,
     /// Time during which data moves and the compute stream is idle for a reason other than a
-    /// transfer.
+    /// transfer or the CPU.
     pub exposed: u64,
     /// Time during which the rank is idle because it waits for copies between device and main
     /// memory.
     pub copies: u64,
     /// Time during which the rank is idle because it waits for its disk.
     pub disk: u64,
+    /// Time during which the compute stream is idle while the CPU works on offloaded states.
+    pub cpu: u64,
     /// Time during which both streams are idle because another rank has not issued a collective, or
     /// has not begun its share.
     pub waiting: u64,
@@ -53,8 +56,13 @@ fn measure_rank(window: &Window, meetings: &Meetings<'_>, rank: usize, range: In
     let disk = stalls(lane, true, range);
     let copies = without(&stalls(lane, false, range), &disk);
     let stalled = merged(disk.iter().chain(&copies).copied().collect());
-    let computed = lane.spans.iter().map(|span| (span.from, span.to.unwrap_or(u64::MAX)));
-    let busy = without(&within(range, computed), &stalled);
+    let passes = |on_cpu: bool| {
+        let such = lane.spans.iter().filter(move |span| window.is_on_cpu(span) == on_cpu);
+        within(range, such.map(|span| (span.from, span.to.unwrap_or(u64::MAX))))
+    };
+    let busy = without(&passes(false), &stalled);
+    let cpu = without(&without(&passes(true), &stalled), &busy);
+    let idle_for_offload = merged(stalled.iter().chain(&cpu).copied().collect());
     let moving =
         lane.collectives.iter().flat_map(|collective| moving(collective, meetings.gap(collective, range.1)));
     let moving = within(range, moving);
@@ -63,13 +71,14 @@ fn measure_rank(window: &Window, meetings: &Meetings<'_>, rank: usize, range: In
         compute: length(&busy),
         communication: length(&moving),
         overlapped: length(&moving) - length(&apart),
-        exposed: length(&without(&apart, &stalled)),
+        exposed: length(&without(&apart, &idle_for_offload)),
         copies: length(&copies),
         disk: length(&disk),
+        cpu: length(&cpu),
         waited_for: vec![0; window.lanes.len()],
         waiting: 0,
     };
-    let occupied = merged(busy.into_iter().chain(moving).chain(stalled).collect());
+    let occupied = merged(busy.into_iter().chain(moving).chain(idle_for_offload).collect());
     waiting(lane, meetings, (rank, range), &occupied, &mut overlap);
     overlap
 }

@@ -14,6 +14,11 @@ pub fn used(header: &RunHeader) -> &'static [Place] {
     }
 }
 
+/// True if the CPU updates the parameters, because the optimizer's states are offloaded.
+pub fn updates_on_cpu(header: &RunHeader) -> bool {
+    header.offload.place(Class::Optimizer) != Place::Device
+}
+
 /// Returns a place's name in a sentence.
 pub const fn name(place: Place) -> &'static str {
     match place {

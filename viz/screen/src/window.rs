@@ -28,7 +28,7 @@ impl MemorySample {
     }
 }
 
-/// A pass over a unit on a rank's compute stream.
+/// A pass over a unit: on a rank's compute stream or, if it works on offloaded states, on the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassSpan {
     /// Beginning.
@@ -41,6 +41,8 @@ pub struct PassSpan {
     pub unit: u16,
     /// The micro-batch within the step.
     pub micro: u16,
+    /// True if its times are those at which it ran, not those at which it was queued.
+    ran: bool,
 }
 
 /// A collective on a rank's communication stream.
@@ -124,6 +126,8 @@ pub struct Window {
     pub lanes: Vec<RankWindow>,
     /// The steps, oldest first.
     pub steps: VecDeque<StepSpan>,
+    /// True if the CPU computes updates, beside the device.
+    pub updates_on_cpu: bool,
 }
 
 impl Window {
@@ -134,7 +138,12 @@ impl Window {
             let memory = rank.live.map(|live| VecDeque::from([MemorySample { at: now.at, live }]));
             RankWindow { memory, groups, sent: rank.sent.by_operation, ..RankWindow::default() }
         });
-        Window { lanes: lanes.collect(), steps: VecDeque::new() }
+        Window { lanes: lanes.collect(), ..Window::default() }
+    }
+
+    /// True if the CPU ran a pass.
+    pub fn is_on_cpu(&self, span: &PassSpan) -> bool {
+        span.pass == Pass::Add || self.updates_on_cpu && span.pass == Pass::Step
     }
 
     /// Applies one event.
@@ -193,10 +202,11 @@ impl RankWindow {
                 sample(&mut self.memory[place.index()], event.at, class, live);
             }
             What::PassStarted { pass, unit, micro } => {
-                add(&mut self.spans, PassSpan { from: event.at, to: None, pass, unit, micro });
+                add(&mut self.spans, PassSpan { from: event.at, to: None, pass, unit, micro, ran: false });
             }
             What::PassFinished { .. } => {
-                if let Some(span) = self.spans.back_mut().filter(|span| span.to.is_none()) {
+                let latest = self.spans.iter_mut().rev().find(|span| !span.ran);
+                if let Some(span) = latest.filter(|span| span.to.is_none()) {
                     span.to = Some(event.at.max(span.from));
                 }
             }
@@ -231,16 +241,20 @@ impl RankWindow {
         group == 0 || self.groups.contains(&group)
     }
 
-    /// Moves a span that was reported when it was queued to the time at which it ran.
+    /// Moves a span that was reported when it was queued to the time at which it ran. Adds that of
+    /// a pass that was not reported.
     fn ran(&mut self, work: Work, (from, to): (u64, u64)) {
         match work {
             Work::Pass { pass, unit, micro } => {
+                let ran = PassSpan { from, to: Some(to), pass, unit, micro, ran: true };
                 // A span that begins after this work's end is the next one of its kind.
                 let same = |span: &&mut PassSpan| {
-                    (span.pass, span.unit, span.micro) == (pass, unit, micro) && span.from <= to
+                    let same = (span.pass, span.unit, span.micro) == (pass, unit, micro);
+                    same && !span.ran && span.from <= to
                 };
-                if let Some(span) = self.spans.iter_mut().rev().find(same) {
-                    (span.from, span.to) = (from, Some(to));
+                match self.spans.iter_mut().rev().find(same) {
+                    Some(span) => *span = ran,
+                    None => add(&mut self.spans, ran),
                 }
             }
             Work::Collective { group, sequence, operation } => {

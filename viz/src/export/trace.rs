@@ -1,15 +1,15 @@
 //! Writes a recording in the Chrome trace format, which Perfetto also reads: one process per rank,
-//! one track per stream; per route between places, one per transfer that overlaps another (at most
-//! 16); memory by class as counters, and arrows between ranks. Times are microseconds. A span
-//! without an end in the recording extends to its rank's failure, or to the latest event, and is
-//! marked as unfinished.
+//! one track per stream, the CPU's work on offloaded states included; per route between places, one
+//! per transfer that overlaps another (at most 16); memory by class as counters, and arrows between
+//! ranks. Times are microseconds. A span without an end in the recording extends to its rank's
+//! failure, or to the latest event, and is marked as unfinished.
 
 mod entry;
 mod flows;
 mod idle;
 mod transfers;
 
-use entry::{COMMUNICATION, COMPUTE, complete, instant, metadata, microseconds, thread};
+use entry::{COMMUNICATION, COMPUTE, CPU, complete, instant, metadata, microseconds, thread};
 use events::{
     Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Recording, RecordingError, RunHeader,
     Snapshot, What, Work,
@@ -29,7 +29,7 @@ struct OpenSpans {
     idle: IdleClock,
     collectives: HashMap<(u16, u64), Moving>,
     /// When the latest complete span ended, by track.
-    ended: [u64; 2],
+    ended: [u64; 3],
     /// Time at which the rank failed.
     failed: Option<u64>,
     live: [[u64; Class::ALL.len()]; Place::ALL.len()],
@@ -93,7 +93,9 @@ impl<'a> Trace<'a> {
             let (name, place) = (json!({ "name": format!("rank {rank}") }), json!({ "sort_index": rank }));
             entries.push(metadata("process_name", rank, COMPUTE, name));
             entries.push(metadata("process_sort_index", rank, COMPUTE, place));
-            for (track, name) in [(COMPUTE, "compute"), (COMMUNICATION, "communication")] {
+            let tracks = [(COMPUTE, "compute"), (COMMUNICATION, "communication"), (CPU, "CPU")];
+            let used = tracks.len() - usize::from(!places::updates_on_cpu(header));
+            for (track, name) in tracks.into_iter().take(used) {
                 entries.push(metadata("thread_name", rank, track, json!({ "name": name })));
             }
         }
@@ -159,7 +161,8 @@ impl OpenSpans {
         let end = self.failed.unwrap_or(latest);
         let mut entries = Vec::new();
         if let Some(pass) = self.pass.take() {
-            let span = (pass.from.max(self.ended[COMPUTE as usize]), end);
+            let track = track_of(header, pass.pass);
+            let span = (pass.from.max(self.ended[track as usize]), end);
             let arguments = json!({ "step": self.step, "micro": pass.micro, "unfinished": true });
             entries.push(pass_entry(header, rank, &pass, span, arguments));
         }
@@ -181,7 +184,10 @@ impl OpenSpans {
         if let What::Ran { work, began, ended } = event.what {
             let (from, to) = event.span(began, ended);
             if let Some(entry) = self.queued.remove(&work).and_then(|index| entries.get_mut(index)) {
-                let track = if matches!(work, Work::Pass { .. }) { COMPUTE } else { COMMUNICATION };
+                let track = match work {
+                    Work::Pass { pass, .. } => track_of(header, pass),
+                    _ => COMMUNICATION,
+                };
                 self.ends(track, to);
                 (entry["ts"], entry["dur"]) = (json!(microseconds(from)), json!(microseconds(to - from)));
             } else if let Work::Collective { group, sequence, .. } = work {
@@ -189,6 +195,12 @@ impl OpenSpans {
                 if let Some(moving) = self.collectives.get_mut(&(group, sequence)) {
                     (moving.started, moving.delivered) = (Some(from), Some(to));
                 }
+            } else if let Work::Pass { pass, unit, micro } = work {
+                // It ran beside other passes, and was not reported before.
+                self.ends(track_of(header, pass), to);
+                let arguments = json!({ "step": self.step, "micro": micro });
+                let of = OpenPass { from, pass, unit, micro };
+                entries.push(pass_entry(header, event.rank, &of, (from, to), arguments));
             }
             return;
         }
@@ -213,7 +225,7 @@ impl OpenSpans {
                 self.idle.pass_ends(event.at);
                 let open = self.pass.take()?;
                 self.queued.insert(Work::Pass { pass, unit, micro }, next);
-                self.ends(COMPUTE, event.at);
+                self.ends(track_of(header, pass), event.at);
                 let arguments = json!({ "step": self.step, "micro": micro });
                 Some(pass_entry(header, event.rank, &open, (open.from, event.at), arguments))
             }
@@ -305,10 +317,19 @@ impl OpenSpans {
     }
 }
 
+/// Returns the track of a pass.
+fn track_of(header: &RunHeader, pass: Pass) -> u32 {
+    match pass {
+        Pass::Add => CPU,
+        Pass::Step if places::updates_on_cpu(header) => CPU,
+        _ => COMPUTE,
+    }
+}
+
 /// Returns the entry of a pass of `rank`, which ran for `span`.
 fn pass_entry(header: &RunHeader, rank: u32, of: &OpenPass, span: (u64, u64), arguments: Value) -> Value {
     let name = format!("{} {}", screen::words::pass(of.pass), screen::words::unit(header, of.unit));
-    complete([&name, of.pass.label()], (rank, COMPUTE), span, arguments)
+    complete([&name, of.pass.label()], (rank, track_of(header, of.pass)), span, arguments)
 }
 
 /// Returns the entry of a collective on `rank`, which ran for `span`.

@@ -178,10 +178,10 @@ fn narrow_screens_show_what_other_places_hold() {
         assert!(told.starts_with(name) && told.contains(&peak), "{peak} in {told}");
     }
     app.view = View::Streams;
-    for (width, columns) in [(40, 2), (60, 4), (78, 4), (80, 5), (120, 5)] {
+    for (width, columns) in [(40, 2), (60, 4), (78, 5), (80, 5), (120, 6)] {
         let screen = rows(&app, width, 30);
         let titles = screen.iter().position(|row| row.contains("waits for")).unwrap();
-        let names = ["collectives", "other ranks", "copies", "disk", "computes"];
+        let names = ["collectives", "other ranks", "copies", "disk", "the CPU", "computes"];
         let shown = names.iter().filter(|name| screen[titles].contains(*name)).count();
         assert_eq!(shown, columns, "{width}: {}", screen[titles]);
         assert!(screen[titles].contains("waits for "), "{width}: {}", screen[titles]);

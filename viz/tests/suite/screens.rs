@@ -332,7 +332,7 @@ fn a_timeout_marks_the_rank_that_was_waited_for() {
         app.dismissed = false;
         let told = text(&view::picture(&app, Theme::FULL, width, height));
         assert!(told.contains("for rank 3, which never issued it"), "{told}");
-        assert!(told.contains("Look at rank 3") && told.contains("--timeout 2 (now 1)"), "{told}");
+        assert!(told.contains("Check rank 3") && told.contains("--timeout 2 (now 1)"), "{told}");
         insta::assert_snapshot!(format!("stalled_explained_{width}x{height}"), told);
         app.dismissed = true;
         let shown = text(&view::picture(&app, Theme::FULL, width, height));

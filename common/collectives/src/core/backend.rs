@@ -65,6 +65,11 @@ pub(crate) trait Backend: Send + Sync {
     /// True if a reduce-scatter can return its sums before they are rounded.
     fn sums_exactly(&self) -> bool;
 
+    /// True if data of other ranks wait in main memory until this rank waits for their collective.
+    fn holds_early_data(&self) -> bool {
+        false
+    }
+
     /// Hands in buffers (or `bytes`, for scalars) and returns without waiting for other ranks.
     /// Buffers beyond those of the call's shapes are where a reduce-scatter writes its exact sums,
     /// if it [can](Backend::sums_exactly).

@@ -157,6 +157,10 @@ impl Backend for ProcessMember {
         true
     }
 
+    fn holds_early_data(&self) -> bool {
+        true
+    }
+
     fn issue(&self, call: &Arc<Call>, buffers: &mut [Buffer], bytes: &[u8]) -> Result<()> {
         if let Some(failure) = self.relay_failure() {
             return Err(failure.seen_by(self.global_rank(), Some(call.id())));

@@ -65,7 +65,7 @@ pub(super) static KEYS: &[Key] = &[
         "overlap_comm",
         Flag,
         "true in ZeRO-3",
-        "false waits for each collective where it is issued, and gathers nothing ahead"
+        "false waits for each collective where it is issued, gathers nothing ahead, and ends every update in its step"
     )
     .honoured(
         Some("no_overlap"),

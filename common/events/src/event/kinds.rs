@@ -174,6 +174,9 @@ labelled! {
         Evaluate => "evaluate",
         /// Before a unit's backward: computes the activations that forward has not kept.
         Recompute => "recompute",
+        /// The CPU adds reduced gradients to their shard in main memory, beside the other passes.
+        /// [`What::Ran`](crate::What::Ran) alone reports it.
+        Add => "add",
     }
 }
 

@@ -3,7 +3,7 @@
 use super::parts::{Flight, Hop, Membership, PassNow, RankStatus, Scaling, Sent};
 use super::transfers::{Moved, Transfers};
 use crate::amount::{self, bounded, make_room};
-use crate::event::{Class, CollectiveEvent, Event, LocalMetrics, Operation, Place, Progress, What};
+use crate::event::{Class, CollectiveEvent, Event, LocalMetrics, Operation, Pass, Place, Progress, What};
 use crate::units::Units;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -148,6 +148,18 @@ impl RankSnapshot {
         }
     }
 
+    /// True while data of the latest finished step are in flight: its updated parameters are
+    /// gathered until the next forward needs them, so [`RankSnapshot::sent_last_step`] is not
+    /// complete.
+    pub fn still_sends_for_last_step(&self) -> bool {
+        let follows_update = self.last_pass.is_none_or(|last| last.pass == Pass::Step);
+        let is_late = |flight: &Flight| {
+            let of_last_step = if self.in_step { flight.issued < self.step_started } else { follows_update };
+            of_last_step && !flight.event.units.is_empty()
+        };
+        self.flights.iter().any(is_late)
+    }
+
     /// Returns the transfers between places so far in `step`, the latest step of any rank: zeros if
     /// this rank has not begun it.
     pub fn moved_in(&self, step: u32) -> Moved {
@@ -267,7 +279,10 @@ impl RankSnapshot {
         self.transfers.start_step(self.step_started);
         // No rank waits for a collective of the step before the one that has ended.
         self.flights.retain(|flight| flight.issued >= self.step_started);
-        (self.step, self.step_started, self.in_step) = (step, at, true);
+        // Flights of the step before have been issued earlier, if only by a nanosecond.
+        let issued = self.flights.iter().map(|flight| flight.issued.saturating_add(1)).max();
+        (self.step, self.step_started, self.in_step) =
+            (step, issued.map_or(at, |issued| issued.max(at)), true);
         self.sent_before = self.sent.clone();
         self.units.start_step();
     }

@@ -276,7 +276,7 @@ fn errors_name_foreign_files_and_other_versions() {
     let mut future = frame::preamble().to_vec();
     future[8] = VERSION as u8 + 1;
     let error = parse(&future).unwrap_err().to_string();
-    assert!(error.contains("reads versions 2 to 4") && error.contains("run.events"), "{error}");
+    assert!(error.contains("reads versions 2 to 5") && error.contains("run.events"), "{error}");
     let missing = Recording::open(Path::new("/nowhere/run.events")).unwrap_err().to_string();
     assert!(missing.contains("cannot read the recording /nowhere/run.events"), "{missing}");
 }

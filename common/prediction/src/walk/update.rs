@@ -95,7 +95,8 @@ impl Walk<'_> {
         if self.offload.placement.optimizer == Place::Disk {
             self.rank.slots_in_use(slots.into());
         }
-        if !self.offload.continues_in_forward() {
+        let is_pending = self.offload.placement.any_states() || self.offload.gathers;
+        if is_pending && !self.offload.continues_in_forward() {
             self.rank.wait_for_update(None);
         }
     }

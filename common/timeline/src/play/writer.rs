@@ -219,22 +219,22 @@ impl<'a> EventWriter<'a> {
     /// Waits for the latest update of `unit`; for `None`, of all units.
     fn wait_for_update(&mut self, unit: Option<u16>) {
         let before = self.clock.time.offload;
-        let gather = match unit {
-            Some(unit) => self.gathers.get(&unit),
-            None => self.gathers.values().max(),
+        let gathers: Vec<usize> = match unit {
+            Some(unit) => self.gathers.get(&unit).copied().into_iter().collect(),
+            None => std::mem::take(&mut self.gathers).into_values().collect(),
         };
-        let gather = gather.copied();
         if let Some(waited) = self.clock.wait_for_update(unit) {
-            self.waited(waited, before, gather);
+            self.waited(waited, before, gathers.iter().max().copied());
+        }
+        // Those before the last one have landed.
+        for flight in gathers.iter().filter_map(|gather| self.flights.remove(gather)).collect::<Vec<_>>() {
+            self.land(flight.span.to, &flight, 0.0);
         }
     }
 
-    /// Waits for the latest update and all that is in flight.
+    /// Waits for the latest update, and ends the transfers that are in flight.
     pub(super) fn complete_update(&mut self) {
         self.wait_for_update(None);
-        for flight in std::mem::take(&mut self.flights).into_values() {
-            self.land(flight.span.to, &flight, 0.0);
-        }
         self.end_transfers();
     }
 

@@ -31,7 +31,7 @@ pub(super) fn tell_peers(rank: &Rank, during: &str, error: RankError) -> RankErr
     error
 }
 
-/// What one rank contributes at the end of a step or of a validation.
+/// What one rank contributes before a step's update or at the end of a validation.
 pub(super) struct OwnStatus {
     /// This rank's part of the mean loss.
     pub(super) loss: f64,
@@ -39,7 +39,7 @@ pub(super) struct OwnStatus {
     pub(super) is_saving: bool,
 }
 
-/// The values that ranks agree on at the end of a step or of a validation.
+/// The values that ranks agree on before a step's update or at the end of a validation.
 pub(super) struct Agreed {
     /// The mean loss: the sum of every rank's part.
     pub(super) loss: f64,

@@ -50,7 +50,7 @@ pub(super) struct Record<'a> {
     /// The transfers of setup and checkpoints.
     other_transfers: TransferCounters,
     checkpoints: u64,
-    /// Number of steps that began when the previous update was complete.
+    /// Number of steps that began when no update of offloaded states was in progress.
     fresh_starts: u64,
     /// True if the current step is one of them.
     starts_fresh: bool,

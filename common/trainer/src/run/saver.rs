@@ -2,7 +2,7 @@
 //! files.
 //!
 //! A save has two phases, in each of which a thread works for the rank: every rank writes; then
-//! rank 0 publishes, or removes the files of a failed save. At the end of every step the ranks
+//! rank 0 publishes, or removes the files of a failed save. Before every update the ranks
 //! exchange whether their threads are done, and enter the next phase together, so that all ranks
 //! agree on the state of a save. Ranks that wait for a save exchange heartbeats: a slow disk causes
 //! no timeout, but a rank that hangs does.

@@ -4,6 +4,7 @@ mod moves;
 
 pub use moves::Problem;
 
+use crate::places;
 use crate::timeline::{Ending, Timeline};
 use crate::window::Window;
 use events::{Event, Message, Recording, RecordingError, RunHeader, Snapshot, StepRecord, What};
@@ -24,7 +25,8 @@ pub struct Scene {
 
 impl Scene {
     fn new(header: Arc<RunHeader>, now: Snapshot) -> Self {
-        let window = Window::new(&now);
+        let updates_on_cpu = places::updates_on_cpu(&header);
+        let window = Window { updates_on_cpu, ..Window::new(&now) };
         Scene { header, now, window, validated: None }
     }
 

@@ -212,7 +212,7 @@ fn phase(mark: &Mark, units: u16) -> (u32, u8, u16, u8, u16) {
     match mark.pass {
         None => (mark.step, 0, 0, 0, 0),
         Some((Pass::Forward, unit, micro)) => (mark.step, 1, micro, 0, unit),
-        Some((Pass::Recompute | Pass::Backward, unit, micro)) => {
+        Some((Pass::Recompute | Pass::Backward | Pass::Add, unit, micro)) => {
             (mark.step, 1, micro, 1, units.saturating_sub(unit))
         }
         Some((Pass::Step, unit, _)) => (mark.step, 2, 0, 0, unit),

@@ -108,6 +108,7 @@ impl Theme {
 const FORWARD: Color = Color::Rgb(0x63, 0xac, 0xf6);
 const BACKWARD: Color = Color::Rgb(0xee, 0x9b, 0x49);
 const RECOMPUTE: Color = Color::Rgb(0xc7, 0xa3, 0xd8);
+const ADD: Color = Color::Rgb(0xc4, 0x56, 0x2a);
 const PARAMETERS: Color = Color::Rgb(0x34, 0x66, 0xd9);
 const GRADIENTS: Color = Color::Rgb(0xdd, 0x73, 0x2d);
 const OPTIMIZER: Color = Color::Rgb(0x19, 0xa2, 0x71);
@@ -158,6 +159,7 @@ pub const fn pass_colour(pass: Pass) -> Color {
         Pass::Step => OPTIMIZER,
         Pass::Evaluate => WORKSPACE,
         Pass::Recompute => RECOMPUTE,
+        Pass::Add => ADD,
     }
 }
 
@@ -181,6 +183,7 @@ pub const fn pass_glyph(pass: Pass) -> &'static str {
         Pass::Step => "u",
         Pass::Evaluate => "e",
         Pass::Recompute => "r",
+        Pass::Add => "a",
     }
 }
 

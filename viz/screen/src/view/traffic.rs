@@ -11,7 +11,7 @@ use crate::fit::fitting_or_cut;
 use crate::player::Scene;
 use crate::theme::{ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink, operation_colour, operation_glyph};
 use crate::{places, words};
-use events::{Operation, Route, RunHeader, Sent, amount};
+use events::{Operation, RankSnapshot, Route, RunHeader, Sent, amount};
 use ratatui::style::Color;
 
 /// Minimum number of rows of a chart.
@@ -226,7 +226,7 @@ fn against_theory(scene: &Scene, y: u16, paint: &mut Paint<'_>) -> u16 {
 }
 
 /// Returns whether the last step sent the expected bytes, in words and a colour. There is no
-/// verdict until every rank has finished it.
+/// verdict until every rank has finished it and has gathered what it updated.
 fn verdict(scene: &Scene, finished: &Sent) -> (String, Color) {
     if scene.now.ranks.len() == 1 {
         return ("one rank sends nothing".into(), DIM);
@@ -238,6 +238,10 @@ fn verdict(scene: &Scene, finished: &Sent) -> (String, Color) {
     let done = ranks.iter().filter(|rank| rank.finished_step() == last).count();
     if done < ranks.len() {
         return (format!("done by {done} of {} ranks", ranks.len()), DIM);
+    }
+    if ranks.iter().any(RankSnapshot::still_sends_for_last_step) {
+        let times = theory::times_of_all(&scene.header, finished);
+        return (format!("{times:.2} so far"), DIM);
     }
     let skipped = skipped(scene, finished);
     let expected = theory::expected(scene, skipped);
@@ -260,9 +264,10 @@ fn verdict(scene: &Scene, finished: &Sent) -> (String, Color) {
 fn skipped(scene: &Scene, finished: &Sent) -> bool {
     let ranks = &scene.now.ranks;
     let told = ranks.iter().any(|rank| rank.scaling.is_some_and(|scaling| scaling.overflowed));
+    let may_skip = ranks.iter().any(|rank| rank.scaling.is_some());
     let [whole, without_updates] = [false, true].map(|skipped| theory::expected(scene, skipped).bytes);
     let as_skipped = finished.data() == without_updates && finished.data() != whole;
-    told || as_skipped && ranks.iter().any(|rank| !rank.in_step)
+    told || may_skip && as_skipped && ranks.iter().any(|rank| !rank.in_step)
 }
 
 /// Draws the sum of all ranks' bytes since the step began, which rises to the theoretical value.

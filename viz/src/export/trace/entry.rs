@@ -6,8 +6,10 @@ use std::cmp::Ordering;
 
 /// The track of a rank's passes.
 pub(super) const COMPUTE: u32 = 0;
-/// The track of a rank's collectives. The tracks of its transfers follow.
+/// The track of a rank's collectives.
 pub(super) const COMMUNICATION: u32 = 1;
+/// The track of the CPU's work on offloaded states. The tracks of transfers follow.
+pub(super) const CPU: u32 = 2;
 
 /// Returns the thread number under which a track of `rank` is shown. Perfetto identifies a thread
 /// by its number alone, and treats 0 as the main thread, which has its process's number. So every

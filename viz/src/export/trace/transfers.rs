@@ -1,6 +1,6 @@
 //! Transfers between places.
 
-use crate::export::trace::entry::{COMMUNICATION, complete, metadata, microseconds};
+use crate::export::trace::entry::{CPU, complete, metadata, microseconds};
 use events::{Event, Progress, Route, RunHeader, TransferEvent};
 use screen::places;
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ pub(super) fn tracks(mut transfers: Vec<TransferEntry>) -> Vec<Value> {
     for TransferEntry { rank, route, moved, name, arguments, .. } in transfers {
         let free = free.entry((rank, route)).or_default();
         let place = free.iter().position(|&end| end <= moved.0).unwrap_or(free.len().min(TRACKS - 1));
-        let track = COMMUNICATION + 1 + (route.index() * TRACKS + place) as u32;
+        let track = CPU + 1 + (route.index() * TRACKS + place) as u32;
         if place == free.len() {
             free.push(0);
             entries.push(metadata("thread_name", rank, track, json!({ "name": route.label() })));

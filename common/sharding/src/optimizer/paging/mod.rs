@@ -221,11 +221,13 @@ impl Paging {
         buffers: UpdateBuffers<'_>,
     ) -> Result<()> {
         let (exchanges, in_memory) = (self.exchanges_states(), self.is_in_main_memory());
+        let on_cpu = self.is_on_cpu();
         let targets = self.targets(rank, unit, buffers.sink.is_some());
         let Paging { dtype, pieces, gathers, slots, progress: Some(progress), .. } = self else {
             return Ok(());
         };
-        let mut pager = Pager { rank, units, buffers, dtype: *dtype, pieces, exchanges, slots, progress };
+        let mut pager =
+            Pager { rank, units, buffers, dtype: *dtype, on_cpu, pieces, exchanges, slots, progress };
         pager.advance(unit, targets)?;
         if exchanges {
             pager.update_arrived_pieces()

@@ -164,6 +164,8 @@ pub(super) struct Pager<'a> {
     pub(super) buffers: UpdateBuffers<'a>,
     /// The element type of the parameters.
     pub(super) dtype: DType,
+    /// True if the CPU computes the update.
+    pub(super) on_cpu: bool,
     pub(super) pieces: &'a [PagedPiece],
     /// True if states are read as soon as those of the previous piece have left the slot.
     pub(super) exchanges: bool,
@@ -274,7 +276,8 @@ impl Pager<'_> {
     fn update(&mut self, number: usize) -> Result<()> {
         self.arrive(number)?;
         let piece = &self.pieces[number];
-        let span = self.rank.begin_pass(Pass::Step, piece.unit, piece.number);
+        let begin = if self.on_cpu { Rank::begin_pass_on_cpu } else { Rank::begin_pass };
+        let span = begin(self.rank, Pass::Step, piece.unit, piece.number);
         self.compute(number)?;
         self.hand_over(number)?;
         drop(span);

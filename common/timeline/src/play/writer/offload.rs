@@ -3,7 +3,7 @@
 use super::{EventWriter, NANOSECONDS, PassOf};
 use crate::stream::Span;
 use events::event::TransferEvent;
-use events::{Class, Pass, Progress, Route, What};
+use events::{Class, Pass, Progress, Route, What, Work};
 use prediction::{CpuTask, CpuWork, Moved};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,8 +20,16 @@ pub(super) struct Offload {
     first_work: [usize; 2],
     /// When the CPU did what, since the script before this one.
     cpu_work: Vec<(Span, CpuTask)>,
-    /// The CPU's updates that are not shown yet, in order.
-    cpu_updates: VecDeque<(PassOf, Span)>,
+    /// The CPU's updates that may continue, in order.
+    cpu_updates: VecDeque<CpuUpdate>,
+}
+
+/// An update of a piece on the CPU.
+struct CpuUpdate {
+    pass: PassOf,
+    span: Span,
+    /// True if it is shown as the rank's pass, while the device is idle.
+    is_shown: bool,
 }
 
 /// A transfer.
@@ -104,9 +112,19 @@ impl EventWriter<'_> {
     pub(super) fn on_cpu(&mut self, work: &CpuWork) {
         let span = self.clock.on_cpu(self.costs, work);
         self.offload.cpu_work.push((span, work.task));
-        if let CpuTask::Update { piece } = work.task {
-            self.offload.cpu_updates.push_back(((Pass::Step, work.unit, piece), span));
+        match work.task {
+            CpuTask::AddGradients => self.emit_ran((Pass::Add, work.unit, self.micro), span),
+            CpuTask::Update { piece } => {
+                let pass = (Pass::Step, work.unit, piece);
+                self.offload.cpu_updates.push_back(CpuUpdate { pass, span, is_shown: false });
+            }
         }
+    }
+
+    /// Emits when the CPU has run a pass.
+    fn emit_ran(&mut self, (pass, unit, micro): PassOf, Span { from, to }: Span) {
+        let (work, began) = (Work::Pass { pass, unit, micro }, ((to - from) * NANOSECONDS) as u64);
+        self.emit(to, |_| What::Ran { work, began, ended: 0 });
     }
 
     /// Shows the last `idle` seconds, in which the device computed nothing: what the CPU has
@@ -145,22 +163,26 @@ impl EventWriter<'_> {
         }
     }
 
-    /// Shows what the CPU has updated in the last `idle` seconds. While the device computes, too, a
-    /// screen shows what the device does. Returns for how long the CPU was busy.
+    /// Shows when the CPU has updated, and what it updates in the last `idle` seconds as the rank's
+    /// pass. Returns for how long the CPU was busy in them.
     fn show_cpu(&mut self, idle: f64) -> f64 {
         let (from, to) = (self.clock.now - idle, self.clock.now);
         let mut busy = 0.0;
-        while let Some(&((pass, unit, micro), span)) = self.offload.cpu_updates.front() {
+        while let Some(update) = self.offload.cpu_updates.front_mut() {
+            let ((pass, unit, micro), span) = (update.pass, update.span);
             let (began, ended) = (span.from.max(from), span.to.min(to));
             if began < ended && self.pass.is_none() {
-                self.emit(began, |_| What::PassStarted { pass, unit, micro });
-                self.emit(ended, |_| What::PassFinished { pass, unit, micro });
                 busy += ended - began;
+                if !std::mem::replace(&mut update.is_shown, true) {
+                    self.emit(began, |_| What::PassStarted { pass, unit, micro });
+                    self.emit(ended, |_| What::PassFinished { pass, unit, micro });
+                }
             }
             if span.to > to {
                 break;
             }
             self.offload.cpu_updates.pop_front();
+            self.emit_ran((pass, unit, micro), span);
         }
         busy
     }

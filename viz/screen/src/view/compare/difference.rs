@@ -126,9 +126,10 @@ fn change(before: u64, after: u64) -> String {
 }
 
 /// Returns the ratio of the bytes sent in the last step, `other` to `first`; `None` if either sent
-/// nothing.
+/// nothing, or still sends.
 fn sent_ratio(first: &Player, other: &Player, rank: usize) -> Option<f64> {
-    let [before, after] = [first, other].map(|player| sent(player, rank).total() as f64);
+    let total = |player| sent(player, rank).map(|sent| sent.total() as f64);
+    let (before, after) = (total(first)?, total(other)?);
     (before > 0.0 && after > 0.0).then_some(after / before)
 }
 
@@ -160,8 +161,9 @@ pub(super) fn step_of(player: &Player) -> Option<u32> {
     rank.map(|rank| rank.step)
 }
 
-/// Returns the bytes that `rank` sent in the last finished step.
-pub(super) fn sent(player: &Player, rank: usize) -> Sent {
-    let ranks = &player.scene().now.ranks;
-    ranks.get(rank).map_or_else(Sent::default, |rank| rank.sent_last_step.clone())
+/// Returns the bytes that `rank` sent in the last finished step; `None` while it still sends for
+/// it.
+pub(super) fn sent(player: &Player, rank: usize) -> Option<&Sent> {
+    let rank = player.scene().now.ranks.get(rank)?;
+    (!rank.still_sends_for_last_step()).then_some(&rank.sent_last_step)
 }

@@ -60,7 +60,7 @@ impl CompareMetric {
             Self::Live => now.map(|rank| words::bytes(rank.live_in(Place::Device))),
             Self::Peak => now.map(|rank| words::bytes(rank.total_peak)),
             Self::In(place) => now.map(|rank| words::bytes(rank.live_in(place))),
-            Self::Sent => step.and(now).map(|_| words::bytes(sent(player, rank).total())),
+            Self::Sent => step.and(sent(player, rank)).map(|sent| words::bytes(sent.total())),
             Self::Moved => step.and(now).map(|rank| words::bytes(rank.transfers.last_step.total())),
             Self::TokensPerSecond => step.map(|record| words::count(record.tokens_per_second())),
             Self::Loss => step.filter(|_| !player.scene().header.is_predicted()).map(|record| {

@@ -32,8 +32,9 @@ pub(super) fn draw(scene: &Scene, paint: &mut Paint<'_>) {
 /// collectives that move no data yet is left out first, the entry of waiting times last.
 fn entries(scene: &Scene, theme: Theme, name: fn(Operation) -> &'static str) -> Vec<Entry> {
     let pass = |p: Pass| Entry::new(symbol(theme, pass_glyph(p)), ink(pass_colour(p)), words::pass(p), 3);
-    let passes = [Pass::Forward, Pass::Recompute, Pass::Backward, Pass::Step].into_iter();
-    let passes = passes.filter(|&p| p != Pass::Recompute || seen(scene, p)).map(pass);
+    let passes = [Pass::Forward, Pass::Recompute, Pass::Backward, Pass::Add, Pass::Step].into_iter();
+    let often = |p| !matches!(p, Pass::Recompute | Pass::Add);
+    let passes = passes.filter(|&p| often(p) || seen(scene, p)).map(pass);
     let operations = [Operation::AllGather, Operation::ReduceScatter, Operation::AllReduce].into_iter();
     let operations = operations.filter(|&o| used(scene, o)).map(|o| operation(theme, o, name(o)));
     let issued = Entry::new("╌", ink(FAINT), "issued", 1);

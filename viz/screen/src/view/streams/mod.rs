@@ -58,21 +58,33 @@ impl StreamRows {
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let (ranks, width) = (scene.now.ranks.len(), paint.width());
-    let streams = 2 + places::used(&scene.header).len() as u16;
-    let StreamRows { shown, tall, each, lanes, spare } = StreamRows::new(ranks, streams, paint.height());
+    let StreamRows { shown, tall, each, lanes, spare } =
+        StreamRows::new(ranks, streams(scene), paint.height());
     let page = RankPage::new(app, shown);
     heading(scene, &page, paint);
     let axis = Axis::last_steps(app.player(), 1, width.saturating_sub(LABELS));
     let meetings = Meetings::of(&scene.window);
     let top = 1 + u16::from(spare > 1);
     for (place, &rank) in (0u16..).zip(&page.ranks) {
-        lane(app, rank, (axis, &meetings), &mut paint.part(0, top + place * each, width, streams * tall));
+        lane(
+            app,
+            rank,
+            (axis, &meetings),
+            &mut paint.part(0, top + place * each, width, streams(scene) * tall),
+        );
     }
     let y = top + lanes;
     axis.draw(paint, LABELS, y);
     key::draw(scene, &mut paint.part(0, y + 1, width, 1));
     let mut rest = paint.part(0, y + 2 + u16::from(spare > 0), width, u16::MAX);
     waits::overlaps(app, axis, &page.ranks, &mut rest);
+}
+
+/// Returns the number of streams per rank: computation, communication, the CPU's work and those of
+/// transfers.
+fn streams(scene: &Scene) -> u16 {
+    let on_cpu = u16::from(places::updates_on_cpu(&scene.header));
+    2 + on_cpu + places::used(&scene.header).len() as u16
 }
 
 fn heading(scene: &Scene, page: &RankPage, paint: &mut Paint<'_>) {
@@ -87,15 +99,16 @@ fn heading(scene: &Scene, page: &RankPage, paint: &mut Paint<'_>) {
         "its communication"
     };
     let notes = if places::used(header).is_empty() {
-        [
+        vec![
             format!("the last step: each rank's computation above, {below} below"),
             format!("computation above, {below} below"),
         ]
     } else {
         let simulated = if words::simulated_transfers(header) { "SIMULATED " } else { "" };
+        let cpu = if places::updates_on_cpu(header) { "the CPU, " } else { "" };
         let disk = if places::used(header).contains(&Place::Disk) { " and disk" } else { "" };
-        let streams = format!("computation, {below}, {simulated}copies{disk}");
-        [format!("the last step: {streams}"), streams]
+        let streams = format!("computation, {below}, {cpu}{simulated}copies{disk}");
+        vec![format!("the last step: {streams}"), streams, "the streams of each rank".into()]
     };
     let room = width.saturating_sub(x + columns(&page) + 2);
     paint.text(x, 0, fitting(&notes, room), ink(DIM));
@@ -116,25 +129,32 @@ fn shaded(colour: Color, number: u16, theme: Theme) -> Color {
 fn lane(app: &App, rank: usize, (axis, meetings): (Axis, &Meetings<'_>), paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let style = if rank == app.rank { bold(ACCENT) } else { bold(Color::Reset) };
-    let places = places::used(&scene.header);
-    let tall = paint.height() / (2 + places.len() as u16);
+    let tall = paint.height() / streams(scene);
     paint.text(0, tall / 2, format!("rank {rank}"), style);
     let lane = &scene.window.lanes[rank];
     let width = axis.width;
-    let busy = compute(scene, lane, axis, &mut paint.part(LABELS, 0, width, tall));
+    let busy = passes(scene, lane, false, axis, &mut paint.part(LABELS, 0, width, tall));
     let streams = (lane, meetings, &busy[..]);
     communication(scene, streams, axis, &mut paint.part(LABELS, tall, width, tall));
-    for (y, place) in (2..).map(|stream| stream * tall).zip(places) {
+    let mut y = 2 * tall;
+    if places::updates_on_cpu(&scene.header) {
+        paint.text(0, y + tall / 2, "  CPU", ink(DIM));
+        passes(scene, lane, true, axis, &mut paint.part(LABELS, y, width, tall));
+        y += tall;
+    }
+    for (y, place) in (y..).step_by(tall.into()).zip(places::used(&scene.header)) {
         let disk = *place == Place::Disk;
         paint.text(0, y + tall / 2, if disk { "  disk" } else { "  copies" }, ink(DIM));
         transfers(scene, streams, disk, axis, &mut paint.part(LABELS, y, width, tall));
     }
 }
 
-/// Draws the compute stream. Returns which columns are busy.
-fn compute(scene: &Scene, lane: &RankWindow, axis: Axis, paint: &mut Paint<'_>) -> Vec<bool> {
+/// Draws the passes on the CPU or, if not `on_cpu`, on the compute stream. Returns which columns
+/// are busy.
+fn passes(scene: &Scene, lane: &RankWindow, on_cpu: bool, axis: Axis, paint: &mut Paint<'_>) -> Vec<bool> {
     let mut strip = Strip::new(axis);
-    for (number, span) in lane.spans.iter().enumerate() {
+    let such = lane.spans.iter().enumerate().filter(|(_, span)| scene.window.is_on_cpu(span) == on_cpu);
+    for (number, span) in such {
         let colour = shaded(pass_colour(span.pass), span.unit, paint.theme());
         let look = (colour, pass_glyph(span.pass));
         strip.add(span.from, span.to.unwrap_or(lane.until(axis.now)), number, look);

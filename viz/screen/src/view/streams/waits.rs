@@ -5,6 +5,7 @@ use super::super::paint::Paint;
 use super::LABELS;
 use crate::app::App;
 use crate::overlap::{self, Overlap};
+use crate::player::Scene;
 use crate::ranking::{self, RankOrder};
 use crate::theme::{ACCENT, DIM, FAINT, WAITING, bold, ink};
 use crate::{places, words};
@@ -22,7 +23,7 @@ pub(super) fn overlaps(app: &App, axis: Axis, shown: &[usize], paint: &mut Paint
     }
     match places::used(&scene.header) {
         [] => times(app, &measured, shown, paint),
-        places => shares(&measured, (to - from, places), shown, paint),
+        _ => shares(scene, &measured, to - from, shown, paint),
     }
     below(&measured, shown, paint);
 }
@@ -64,6 +65,7 @@ enum Share {
     OtherRanks,
     Copies,
     Disk,
+    Cpu,
     Computes,
 }
 
@@ -73,6 +75,7 @@ events::labels! {
         OtherRanks => "other ranks",
         Copies => "copies",
         Disk => "disk",
+        Cpu => "the CPU",
         Computes => "computes",
     }
 }
@@ -85,15 +88,20 @@ impl Share {
             Share::OtherRanks => measured.waiting,
             Share::Copies => measured.copies,
             Share::Disk => measured.disk,
+            Share::Cpu => measured.cpu,
             Share::Computes => measured.compute,
         }
     }
 }
 
 /// Draws how long each rank waits, by cause, and how long it computes, as shares of `whole`.
-fn shares(measured: &[Overlap], (whole, places): (u64, &[Place]), shown: &[usize], paint: &mut Paint<'_>) {
+fn shares(scene: &Scene, measured: &[Overlap], whole: u64, shown: &[usize], paint: &mut Paint<'_>) {
     let mut columns = Share::ALL.to_vec();
-    columns.retain(|&share| share != Share::Disk || places.contains(&Place::Disk));
+    columns.retain(|&share| match share {
+        Share::Disk => places::used(&scene.header).contains(&Place::Disk),
+        Share::Cpu => places::updates_on_cpu(&scene.header),
+        _ => true,
+    });
     let (start, each) = share_columns(&mut columns, paint.width());
     let ends = (1u16..).map(|column| start + column * each);
     paint.text(0, 0, "waits for", ink(DIM));
