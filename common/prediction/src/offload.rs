@@ -233,25 +233,26 @@ impl Offload {
         PieceMoves { arriving, leaving }
     }
 
-    /// True if an update may continue while the next forward computes: all-gathers of units that
-    /// the device has updated, or the CPU's update. In that, gathered units wait in buckets for
-    /// others, and shards in flight to disk take all slots: both together could need more slots
-    /// than there are.
-    pub(crate) fn continues_in_forward(&self) -> bool {
+    /// True if the CPU's update may continue while the next forward computes. Gathered units wait in
+    /// buckets for others, and shards in flight to disk take all slots: both together could need
+    /// more slots than there are.
+    pub(crate) fn cpu_update_continues(&self) -> bool {
         let has_to_wait = self.gathers && self.placement.parameters == Place::Disk;
-        let continues = if self.placement.any_states() {
-            !self.updates_on_device() && !has_to_wait
-        } else {
-            self.gathers
-        };
-        self.overlaps_update && continues
+        self.overlaps_update && !self.updates_on_device() && !has_to_wait
+    }
+
+    /// True if the next forward waits for the update, unit by unit: for the CPU, or for all-gathers
+    /// of units that the device has updated.
+    pub(crate) fn continues_in_forward(&self) -> bool {
+        let gathers = self.gathers && !self.placement.any_states();
+        self.cpu_update_continues() || self.overlaps_update && gathers
     }
 
     /// True if an update hands its shards over to the next forward, which then does not read them
     /// from disk.
     pub(crate) fn hands_over(&self) -> bool {
         let on_disk = self.placement.parameters == Place::Disk;
-        on_disk && self.units.iter().all(|unit| unit.offloaded) && self.continues_in_forward()
+        on_disk && self.units.iter().all(|unit| unit.offloaded) && self.cpu_update_continues()
     }
 
     /// Returns the bytes of `unit`'s shard that an all-gather fetches; `None` if the shard is on

@@ -1,7 +1,7 @@
 //! Which spans of communication count as overlapped, and which rank waits for which.
 
 use events::{
-    Class, CollectiveEvent, Event, Operation, Pass, Progress, Route, Snapshot, TransferEvent, What,
+    Class, CollectiveEvent, Event, Operation, Pass, Progress, Route, Snapshot, TransferEvent, What, Work,
 };
 use screen::overlap::{Gap, Meetings, measure};
 use screen::window::Window;
@@ -96,6 +96,34 @@ fn waits_for_transfers_are_no_computation() {
     let of = measure(&window, (0, 100)).remove(0);
     assert_eq!((of.compute, of.disk, of.copies), (25, 10, 5));
     assert_eq!((of.communication, of.overlapped, of.exposed), (25, 10, 0));
+}
+
+/// The CPU adds gradients while a backward is in progress, and then updates. The updates are
+/// reported when they begin, like passes of a device, or only once they have run.
+#[test]
+fn what_the_cpu_does_beside_the_device_is_no_computation() {
+    let mut window = Window { updates_on_cpu: true, ..Window::new(&Snapshot::new(1, 1)) };
+    let mut tell = |at, what| window.apply(&Event { at, rank: 0, what });
+    let ran = |pass, unit, began| What::Ran { work: Work::Pass { pass, unit, micro: 0 }, began, ended: 0 };
+    tell(0, What::PassStarted { pass: Pass::Backward, unit: 0, micro: 0 });
+    tell(30, ran(Pass::Add, 1, 20));
+    tell(40, What::PassFinished { pass: Pass::Backward, unit: 0, micro: 0 });
+    tell(50, ran(Pass::Add, 0, 20));
+    tell(50, What::PassStarted { pass: Pass::Step, unit: 0, micro: 0 });
+    tell(60, What::PassFinished { pass: Pass::Step, unit: 0, micro: 0 });
+    tell(60, ran(Pass::Step, 0, 10));
+    tell(90, ran(Pass::Step, 1, 20));
+    let spans = window.lanes[0].spans.iter().map(|span| (span.pass, span.from, span.to));
+    let expected = [
+        (Pass::Backward, 0, Some(40)),
+        (Pass::Add, 10, Some(30)),
+        (Pass::Add, 30, Some(50)),
+        (Pass::Step, 50, Some(60)),
+        (Pass::Step, 70, Some(90)),
+    ];
+    assert!(spans.eq(expected));
+    let of = measure(&window, (0, 100)).remove(0);
+    assert_eq!((of.compute, of.cpu), (40, 10 + 10 + 20));
 }
 
 /// Rank 0 computes, has a collective in flight and waits for rank 1 when it fails at 50.

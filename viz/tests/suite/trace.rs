@@ -2,8 +2,10 @@
 
 use crate::simulate::SimulationPlan;
 use crate::support::{path, track};
-use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Recorder, Recording, What};
-use serde_json::Value;
+use events::{
+    Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Recorder, Recording, What, Work,
+};
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use viz::export::trace::render;
 
@@ -158,6 +160,24 @@ fn the_trace_of_a_failed_run_has_its_error() {
     assert!(error.contains("out of memory") || error.contains("memory"), "{error}");
     let failed = |entry: &&Value| entry["ph"] == "i" && entry["args"]["error"] == error;
     assert!(trace["traceEvents"].as_array().unwrap().iter().any(|entry| failed(&entry)));
+}
+
+/// The CPU adds gradients while a backward is in progress: it has a track of its own.
+#[test]
+fn what_the_cpu_does_beside_the_device_has_a_track() {
+    let (pass, unit, micro) = (Pass::Backward, 0, 0);
+    let work = Work::Pass { pass: Pass::Add, unit: 1, micro: 0 };
+    let event = |at, what| Event { at, rank: 0, what };
+    let entries = traced(&[
+        event(0, What::PassStarted { pass, unit, micro }),
+        event(30_000, What::Ran { work, began: 20_000, ended: 0 }),
+        event(40_000, What::PassFinished { pass, unit, micro }),
+    ]);
+    let spans = entries.iter().filter(|entry| entry["ph"] == "X");
+    let spans: Vec<_> =
+        spans.map(|span| json!([span["tid"], span["cat"], span["ts"], span["dur"]])).collect();
+    let expected = [json!([1_000_000, "backward", 0.0, 40.0]), json!([1_000_002, "add", 10.0, 20.0])];
+    assert_eq!(spans, expected);
 }
 
 /// What the documented format asks for, of runs of every kind: entries have their fields and are

@@ -79,7 +79,7 @@ impl Walk<'_> {
             self.rank.end();
             self.finish_backward(layer, last_micro_batch);
         }
-        if last_micro_batch && self.offload.placement.any_states() && self.offload.continues_in_forward() {
+        if last_micro_batch && self.offload.cpu_update_continues() {
             self.rank.wait_for_update(None);
         }
         self.acquire(0);

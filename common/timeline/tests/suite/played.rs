@@ -100,6 +100,25 @@ fn steps_that_update_offloaded_states_take_what_the_estimate_says() {
     steps[3..5].iter().for_each(|step| assert!((step - 1.0).abs() < 1e-9, "{steps:?}"));
 }
 
+/// Beside the device or not.
+#[test]
+fn all_work_of_the_cpu_is_shown_once() {
+    let (device, host, disk) = (Place::Device, Place::Host, Place::Disk);
+    for (stage, optimizer, parameters) in
+        [(Stage::Zero1, host, device), (Stage::Zero2, host, device), (Stage::Zero3, disk, host)]
+    {
+        let job = offloading(stage, optimizer, parameters);
+        let expected = 4.0 * estimate(&job, &costs(&job)).unwrap().cpu;
+        let run = play(&job, &predict(&job).unwrap(), &costs(&job), 4).unwrap();
+        let ran = run.events.iter().filter(|event| event.rank == 0).filter_map(|event| match event.what {
+            What::Ran { began, ended, .. } => Some((began - ended) as f64 * 1e-9),
+            _ => None,
+        });
+        let seconds: f64 = ran.sum();
+        assert!((seconds / expected - 1.0).abs() < 1e-3, "{stage}: {seconds} and {expected}");
+    }
+}
+
 #[test]
 fn steps_take_what_the_estimate_says() {
     for stage in Stage::ALL {

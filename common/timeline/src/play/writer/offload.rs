@@ -123,7 +123,8 @@ impl EventWriter<'_> {
 
     /// Emits when the CPU has run a pass.
     fn emit_ran(&mut self, (pass, unit, micro): PassOf, Span { from, to }: Span) {
-        let (work, began) = (Work::Pass { pass, unit, micro }, ((to - from) * NANOSECONDS) as u64);
+        let [began, ended] = [from, to].map(|seconds| (seconds * NANOSECONDS) as u64);
+        let (work, began) = (Work::Pass { pass, unit, micro }, ended - began);
         self.emit(to, |_| What::Ran { work, began, ended: 0 });
     }
 

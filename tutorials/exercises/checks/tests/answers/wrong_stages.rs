@@ -55,7 +55,7 @@ zero1!(gathers_the_first_unit_alone, |stage, unit, update| {
 fn updates() {
     refused(stage::check::<gathers_nothing::Zero1>(), "what that rank updated in step 0 was not gathered");
     refused(stage::check::<updates_nothing::Zero1>(), "has not updated it in step 0");
-    refused(stage::check::<gathers_the_first_unit_alone::Zero1>(), "was not gathered");
+    refused(stage::check::<gathers_the_first_unit_alone::Zero1>(), "unit 0: missing parameters");
 }
 
 mod replaces {
