@@ -233,8 +233,8 @@ impl Offload {
         PieceMoves { arriving, leaving }
     }
 
-    /// True if the CPU's update may continue while the next forward computes. Gathered units wait in
-    /// buckets for others, and shards in flight to disk take all slots: both together could need
+    /// True if the CPU's update may continue while the next forward computes. Gathered units wait
+    /// in buckets for others, and shards in flight to disk take all slots: both together could need
     /// more slots than there are.
     pub(crate) fn cpu_update_continues(&self) -> bool {
         let has_to_wait = self.gathers && self.placement.parameters == Place::Disk;

@@ -10,12 +10,12 @@ use timeline::{Calibration, Cluster, Costs, Efficiency, Gpu, H100, Machine, Soft
 /// The stage, MB per second of each simulated link of a rank, so that computing takes little of a
 /// step, and what is offloaded. If nothing is, the link between the ranks is slow.
 const CASES: [(Stage, u32, &str); 10] = [
-    (Stage::Zero1, 20, ""),
-    (Stage::Zero2, 20, "--grad-accum 2"),
+    (Stage::Zero1, 5, ""),
+    (Stage::Zero2, 5, "--grad-accum 2"),
     (Stage::Zero3, 20, "--offload-optimizer disk"),
     (Stage::Zero3, 20, "--offload-optimizer disk --offload-parameters disk"),
-    (Stage::Zero3, 20, "--offload-optimizer disk --offload-parameters disk --grad-accum 3"),
-    (Stage::Zero3, 20, "--offload-optimizer cpu --offload-parameters cpu --grad-accum 3"),
+    (Stage::Zero3, 10, "--offload-optimizer disk --offload-parameters disk --grad-accum 3"),
+    (Stage::Zero3, 10, "--offload-optimizer cpu --offload-parameters cpu --grad-accum 3"),
     (Stage::Zero3, 20, "--offload-optimizer disk --offload-parameters cpu"),
     (Stage::Zero3, 20, "--offload-optimizer cpu --offload-parameters disk"),
     (Stage::Zero3, 20, "--offload-parameters disk"),
