@@ -257,7 +257,9 @@ impl<'a> Worker<'a> {
         // The ranks agree before the update: its all-gathers may be in flight until forward.
         let status = OwnStatus { loss: loss_sum / self.targets as f64, is_saving };
         let agreed = agree(self.plan, &self.rank, status)?;
-        let clipped = update.clip(grad_norm)?;
+        let mean_loss = loss_sum / targets_per_rank;
+        // A norm that ends the run is explained by what the ranks have contributed.
+        let clipped = update.clip(grad_norm).inspect_err(|_| self.stage.end(mean_loss))?;
         match clipped {
             Some(update) => self.stage.update(update)?,
             None => abort_step(&mut self.stage, &self.rank)?,
@@ -266,7 +268,7 @@ impl<'a> Worker<'a> {
         if agreed.stop || !self.plan.updates_continue_after(self.hooks.step()) {
             self.stage.finish_update()?;
         }
-        self.stage.end(loss_sum / targets_per_rank);
+        self.stage.end(mean_loss);
         Ok((outcome, agreed))
     }
 
