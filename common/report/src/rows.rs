@@ -161,7 +161,8 @@ pub struct Times {
     pub backward: f64,
     /// The part of backward in which blocks recompute activations that forward has not kept.
     pub recompute: f64,
-    /// Optimizer steps, including the part of an update that continues in the next forward.
+    /// Optimizer steps, including what an update does in the next forward, such as waiting for its
+    /// all-gathers.
     pub step: f64,
     /// Validation.
     pub evaluate: f64,

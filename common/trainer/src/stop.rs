@@ -175,8 +175,7 @@ impl StopCheck {
     }
 
     /// Checks before a micro-batch of a step or of a validation. The first one needs no exchange:
-    /// the previous step has had one before its update, or a validation
-    /// has ended with one.
+    /// the step before has had one ahead of its update, and a validation ends with one.
     ///
     /// # Errors
     /// As [`StopCheck::before_layer`], or the group's failure.
